@@ -1,7 +1,7 @@
 """Defines the words of a tokenized text: spaces and tabs separate them, and nothing else does.
 
 A word may hold any other character that Unicode counts as white space, such as the no-break space of "8 ½". In running
-text, which has no words yet, the tokenizer decides (`elmo_jax.data.prepare.text`, `elmo_jax.tasks.squad.tokenizer`).
+text, which has no words yet, the tokenizer decides (`elmo_jax.data.prepare.text`, `elmo_jax.tasks.squad.reader`).
 """
 
 

@@ -21,8 +21,7 @@ import optax
 from elmo_jax.config_file import with_overrides
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
-from elmo_jax.tasks.core.batches import Ladder, choose_shapes
-from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import BatchArrays, TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup

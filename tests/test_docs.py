@@ -78,7 +78,6 @@ def test_files_extras_and_targets_of_make_exist() -> None:
     assert missing == {
         "bin/restart.py",
         "bin/dump_weights.py",
-        "experiments/task_mytask.py",
     }  # bilm-tf's, and to be made
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")

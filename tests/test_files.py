@@ -24,7 +24,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, open_workdir, read_config
 from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.tasks.core.setup import layers_of
-from elmo_jax.tasks.core.word_vectors import read_vectors
+from elmo_jax.tasks.core.vocabulary import read_vectors
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import default_config, task_config, task_of
 

@@ -96,7 +96,7 @@ def _add_predict(commands: Commands) -> None:
         ("auto", "data", "raw", "lines"),
         "data: examples in the format of data.test, with or without labels; raw: running text, which is tokenized as in"
         " training, with one text per line for a classifier of whole texts; lines: one tokenized sentence per line;"
-        " auto: data if it can be read so or the name of the file does not end in .txt, otherwise raw",
+        " auto: raw for standard input and for files named .txt, .text or .md if data.train is not, otherwise data",
     )
     add_choice(
         parser,
@@ -156,10 +156,11 @@ def _predict(options: argparse.Namespace) -> int:
     if options.output == "json":
         parts = (json.dumps(value, ensure_ascii=False) + "\n" for value in trained.stream(inputs))
     elif options.output == "file":
-        more = trained.written(inputs)
+        pairs = list(trained.pairs(inputs))
+        more = trained.task.files([example for example, _ in pairs], [prediction for _, prediction in pairs])
         parts = iter([more.pop("")])
     else:
-        parts = (f"{text}\n" for text in trained.shown(inputs))
+        parts = (f"{trained.task.show(*pair)}\n" for pair in trained.pairs(inputs))
     if options.out:
         write_text(options.out, "".join(parts))
         for ending, text in more.items():
@@ -173,9 +174,10 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
     """Returns the examples of a file that training could read, or the words of each example of a text."""
-    from elmo_jax.tasks.formats.tables import suffix_of
+    from elmo_jax.tasks.formats.lines import suffix_of
 
-    texts = trained.texts_per_example
+    texts, reads_documents = trained.task.texts_per_example, not trained.task.rows_are_examples
+    reads_texts = trained.task.splitter(trained.config) is not None
     if options.format == "data" and options.input in (None, "-"):
         raise UserError("--format data: needs a file, --input FILE")
     if options.text:
@@ -184,14 +186,14 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         return _examples(options.text, "--text", options.format, trained)
     where = f"--input {options.input}"
     if options.input != "-" and options.format in ("auto", "data"):
-        suffix = suffix_of(options.input)
-        if options.format == "data" or suffix not in TEXT:
+        of_training = [suffix_of(source) for source in files.listed(trained.config.data.train)]
+        if options.format == "data" or suffix_of(options.input) not in TEXT:
             return trained.read(options.input)
-        try:  # the files of a training may be named .txt; no reader takes prose for examples
-            return trained.read(options.input)
-        except UserError as error:
-            if suffix in map(suffix_of, files.listed(trained.config.data.train)):
-                print(f"elmo-jax: {error}; read as running text (--format to change)", file=sys.stderr)
+        if suffix_of(options.input) in of_training:
+            try:
+                return trained.read(options.input)
+            except UserError as error:
+                raise UserError(f"{error}; if this is running text, give --format raw") from None
     try:
         lines = (sys.stdin.buffer if options.input == "-" else files.local(options.input).open("rb")).read()
         content = lines.decode("utf-8-sig")
@@ -199,9 +201,9 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    if options.format == "auto" and (examples := _unnamed(content, where, trained)):
-        return examples
-    by_line = texts > 1 or trained.reads_texts or (options.format == "lines" and not trained.reads_documents)
+    if options.format == "auto" and content.lstrip().startswith('{"'):
+        raise UserError(f"{where}: JSON in place of text; name the file .jsonl, or give --format raw")
+    by_line = texts > 1 or reads_texts or (options.format == "lines" and not reads_documents)
     if not by_line or not content:
         return _examples([content], where, options.format, trained)
     examples = []
@@ -211,29 +213,6 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
         examples += _examples(parts, f"{where}, line {number}", options.format, trained)
     return examples
-
-
-def _unnamed(content: str, where: str, trained: "TrainedTask") -> list[Any] | None:
-    """Returns the examples in a content whose name does not say its format; None if it is running text."""
-    from elmo_jax.tasks.formats.tables import suffix_of
-
-    endings = [*map(suffix_of, files.listed(trained.config.data.train)), ".jsonl"]
-    if trained.texts_per_example > 1:  # a line with two texts may have as many commas as a row without a header
-        endings = [ending for ending in endings if ending != ".csv"]
-    elif trained.reads_texts:
-        endings += [".csv", ".tsv"]
-    reason = ""
-    for ending in dict.fromkeys(endings):
-        with files.temporary_folder() as folder:
-            path = folder / f"input{ending}"
-            path.write_text(content, encoding="utf-8", newline="")
-            try:
-                return trained.read(str(path))
-            except UserError as error:
-                reason = str(error).removeprefix(f"{path}, ") if ending == ".jsonl" else reason
-    if content.lstrip().startswith('{"'):
-        raise UserError(f"{where}: JSON that cannot be read as examples ({reason}); correct it, or give --format raw")
-    return None
 
 
 def _lines(text: str) -> list[str]:
@@ -255,7 +234,7 @@ def _examples(contents: Sequence[str], where: str, format: str, trained: "Traine
     if any(is_unspaced(content, are_words=True) for content in contents):
         raise UserError(f"{where}: {UNSPACED}")
     rows = [list(filter(None, map(split_words, _lines(content)))) for content in contents]
-    if trained.reads_documents:
+    if not trained.task.rows_are_examples:
         return rows
     texts = tuple([word for row in sentences for word in row] for sentences in rows)
-    return [texts if trained.texts_per_example > 1 else texts[0]]
+    return [texts if trained.task.texts_per_example > 1 else texts[0]]

@@ -10,20 +10,11 @@ import gradio as gr
 from elmo_jax.demo import views
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.task import Highlighted
 from elmo_jax.tasks.core.trained_task import TrainedTask
 
 Answer = TypeVar("Answer")
 
-# the fields of each task, and the text that is in them at first
-FIELDS = {
-    "pos": {"Text": "My fellow citizens, peace has come."},
-    "ner": {"Text": "Ada Lovelace met Charles Babbage in London."},
-    "sst": {"Text": "A warm and funny film that never finds an ending."},
-    "srl": {"Text": "The committee wants to publish its report in May."},
-    "coref": {"Text": "Ada lost the key to her house. A neighbour found it and gave it back to her."},
-    "snli": {"Premise": "A man is playing a guitar in the street.", "Hypothesis": "A person is making music."},
-    "squad": {"Question": "Where was the treaty signed?", "Paragraph": "The treaty was signed in Paris in 1783."},
-}
 TEXT = (
     "He sat on the bank of the river and watched the boats. The other bank was green. The bank has suspended payment of"
     " its notes. They rowed slowly to the far bank. No bank would lend him money. The river had flooded its left bank."
@@ -38,7 +29,7 @@ def page(models: Sequence[tuple[str, TrainedTask | EmbeddingBiLM]]) -> gr.Blocks
             for path, model in models:
                 name = path.rstrip("/").rpartition("/")[2]
                 if isinstance(model, TrainedTask):
-                    with gr.Tab(f"{name} ({model.config.task})"):
+                    with gr.Tab(f"{name} ({model.task.name})"):
                         _task(model)
                 else:
                     with gr.Tab(name):  # one below the other, since a narrow screen hides inner tabs
@@ -55,12 +46,12 @@ def _example(model: TrainedTask | EmbeddingBiLM, text: str) -> str:
 
 
 def _task(model: TrainedTask) -> None:
-    fields = FIELDS.get(model.config.task) or {f"Text {n + 1}": "" for n in range(model.texts_per_example)}
+    fields = model.task.sample or {f"Text {n + 1}": "" for n in range(model.task.texts_per_example)}
     boxes = [gr.Textbox(_example(model, text), label=name, lines=2) for name, text in fields.items()]
     button = gr.Button("Predict", variant="primary")
     text, classes = gr.HighlightedText(label="Prediction"), gr.Label(visible=False, show_label=False)
 
-    def predict(*texts: str) -> tuple[views.Labelled, gr.Label]:
+    def predict(*texts: str) -> tuple[Highlighted, gr.Label]:
         shown, probabilities = _asked(views.predicted, model, tuple(fields), *texts)
         return shown, gr.Label(probabilities, visible=bool(probabilities))
 
@@ -87,7 +78,7 @@ def _nearest(bilm: EmbeddingBiLM) -> None:
     words = gr.HighlightedText(label="Click a word to see its nearest contexts")
     shown = gr.Dataframe(headers=["cosine", "context"], wrap=True)
 
-    def split(text: str) -> tuple[list[list[str]], views.Labelled]:
+    def split(text: str) -> tuple[list[list[str]], Highlighted]:
         sentences = _asked(views.sentences, "Text", text, bilm.language, views.LONGEST_TEXT)
         return sentences, [(f"{word} ", None) for sentence in sentences for word in sentence]
 

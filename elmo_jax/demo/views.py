@@ -1,9 +1,7 @@
 """Computes what the page shows: texts with labels, probabilities and cosines, as Gradio's components take them."""
 
 import itertools
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,12 +9,11 @@ from elmo_jax.analysis.neighbours import Occurrence, nearest_uses, occurrence_in
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.tokens import tokenize
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.task import Highlighted
 from elmo_jax.tasks.core.trained_task import TrainedTask
 
 LONGEST = 5_000  # characters of a text for a task model, or of a sentence
 LONGEST_TEXT = 20_000  # characters of a text in which contexts are searched
-
-Labelled = list[tuple[str, str | None]]  # consecutive parts of a text, each with its label if it has one
 
 
 def language_of(model: TrainedTask | EmbeddingBiLM) -> str:
@@ -38,7 +35,7 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
     return tokenized
 
 
-def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Labelled, dict[str, float]]:
+def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Highlighted, dict[str, float]]:
     """Returns the predictions of a task model for the texts of one example, or for each sentence of one text.
 
     These are the text with its labels and, for a classifier, the probability of each class.
@@ -54,48 +51,10 @@ def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[La
         raise UserError(f"{names[0]}: no sentence has a word that is a predicate in the training text")
     predictions = model.predict(inputs)
     lines = [("\n", None)]
-    shown = [part for prediction in predictions for part in (*labelled(prediction), *lines)]
+    shown = [part for prediction in predictions for part in (*model.task.highlight(prediction), *lines)]
     if without:
         shown.append((f"sentences without a word that is a predicate in the training text: {without}", None))
     return shown, predictions[0].get("probabilities", {})
-
-
-def labelled(prediction: Mapping[str, Any]) -> Labelled:
-    """Returns the text of one of the predictions of `TrainedTask.predict`, with its labels."""
-    if "clusters" in prediction:
-        words = list(itertools.chain(*prediction["sentences"]))
-        clusters = list(enumerate(prediction["clusters"], 1))
-        mentions = [(m["start"], m["end"], str(number)) for number, cluster in clusters for m in cluster]
-        lists = [(f"\n{number}: {' · '.join(m['text'] for m in cluster)}", None) for number, cluster in clusters]
-        return [*_spans(words, mentions), *lists]
-    if "answer" in prediction:
-        text, probability = prediction["paragraph"], f"{prediction['probability']:.0%}"
-        if not prediction["answer"]:
-            return [(text, None), (f"\nno answer ({probability})", None)]
-        start, end = prediction["start"], prediction["end"]
-        return [(text[:start], None), (text[start:end], probability), (text[end:], None)]
-    if "probabilities" in prediction:  # which are shown below; two texts are in their fields
-        return [(" ".join(prediction.get("tokens", ())), None)]
-    for spans, label in (("arguments", "role"), ("entities", "type")):
-        if spans in prediction:
-            return _spans(prediction["tokens"], [(s["start"], s["end"], s[label]) for s in prediction[spans]])
-    if "tags" in prediction:
-        pairs = zip(prediction["tokens"], prediction["tags"], strict=True)
-        return [part for word, tag in pairs for part in ((word, tag), (" ", None))]
-    return [(json.dumps(prediction, ensure_ascii=False), None)]  # of a task that was added
-
-
-def _spans(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> Labelled:
-    """Returns words with the labels of spans, each of which is a first word, the one after the last, and a label.
-
-    A word that is in several spans has the label of the shortest one.
-    """
-    span_of: dict[int, tuple[int, int, str]] = {}
-    for span in sorted(spans, key=lambda span: span[0] - span[1]):  # the longest first
-        span_of |= dict.fromkeys(range(*span[:2]), span)
-    groups = itertools.groupby(range(len(words)), key=lambda index: span_of.get(index))
-    parts = [(" ".join(words[index] for index in indices), span and span[2]) for span, indices in groups]
-    return [part for labelled in parts for part in (labelled, (" ", None))]
 
 
 def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, layer: int) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from elmo_jax.files import HUB, absolute, parse_path, read_checksummed_json, wri
 from elmo_jax.runs.lock import locked, store_errors
 from elmo_jax.settings import differences, from_dict, to_dict
 
-_RECORDED = ("elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain")  # the packages whose versions matter
+RECORDED = ("elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain")  # the packages whose versions matter
 PATIENCE_SECONDS = 30.0  # how long a host waits to see what another host has written
 
 # What `finetune` makes before the run itself begins; what is hidden is unfinished or a lock.
@@ -25,11 +25,18 @@ _BEFORE = ("corpus", "original", "softmax")
 _PATHS = ("corpus", "train", "dev", "test", "cache", "path", "bilm", "bilm_options")  # the settings that are paths
 
 
-def open_workdir(workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str]) -> None:
+def open_workdir(
+    workdir: epath.Path,
+    config: Any,
+    metadata: dict[str, Any],
+    changeable: Collection[str],
+    packages: Collection[str] = (),
+) -> None:
     """Claims a folder, which may be absent or empty, for a run, or verifies that it belongs to this run.
 
     The `config` is a dataclass of settings, of which those with the dotted keys `changeable` may differ between two
-    launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus.
+    launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus. The versions of the
+    installed `packages` whose code the run imports are recorded.
 
     Raises:
       UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
@@ -37,14 +44,19 @@ def open_workdir(workdir: epath.Path, config: Any, metadata: dict[str, Any], cha
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():
-            _claim(workdir, config, metadata, changeable)
+            _claim(workdir, config, metadata, changeable, packages)
     with raise_on_all(), store_errors(workdir):
         if not is_primary():
             _follow(workdir, config, metadata)
 
 
-def _claim(workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str]) -> None:
-    path, versions = workdir / "config.json", {name: importlib.metadata.version(name) for name in _RECORDED}
+def _claim(
+    workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str], packages: Collection[str]
+) -> None:
+    path, versions = (
+        workdir / "config.json",
+        {name: importlib.metadata.version(name) for name in (*RECORDED, *packages)},
+    )
     if path.exists():
         changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
         refused = {key: values for key, values in changed.items() if key not in changeable}
@@ -131,6 +143,11 @@ def read_config_file(workdir: epath.Path) -> dict[str, Any]:
         return read_checksummed_json(workdir / "config.json", remedy, covered_by_seal)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{workdir}: no run here (no config.json)") from None
+
+
+def packages_in(written: dict[str, Any]) -> list[str]:
+    """Returns the packages of a user whose code a run imports, such as `my-tasks==1.0`, by its `config.json`."""
+    return [f"{name}=={version}" for name, version in written.get("versions", {}).items() if name not in RECORDED]
 
 
 def from_launch(workdir: epath.Path, path: str) -> str:

@@ -1,8 +1,16 @@
-"""Finds tasks by name; a task is imported only when it is used."""
+"""Finds tasks by name or, of other packages, as `module:attribute`; a task is imported only when it is used."""
 
 import importlib
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from elmo_jax.errors import UserError
@@ -11,26 +19,96 @@ from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task
 
 NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
+_IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
-def task_of(name: str) -> Task[Any, Any]:
-    """Returns the task with this name. Raises `UserError` if there is no such task."""
-    if name not in NAMES:
-        raise UserError(f"config.task: expected {' or '.join(map(repr, NAMES))}, got {name!r}")
-    task: Task[Any, Any] = importlib.import_module(f"elmo_jax.tasks.{name}.task").TASK
-    return task
+def task_of(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
+    """Returns the task with this name, or the one that `module:attribute` names; `packages` as in `imported`.
+
+    Raises:
+      UserError: there is no such task, or what is named cannot be imported or is no `Task`.
+    """
+    if ":" not in name and name not in NAMES:
+        expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
+        raise UserError(f"config.task: expected {expected}, got {name!r}")
+    found = imported(name if ":" in name else f"elmo_jax.tasks.{name}.task:TASK", "config.task", packages)
+    if not isinstance(found, Task):
+        raise UserError(f"config.task: expected an instance of elmo_jax's class Task, but {name!r} is {found!r:.80}")
+    return found
+
+
+def imported(spec: str, key: str, packages: Collection[str] = ()) -> Any:
+    """Returns what the setting `key` names as `module:attribute`.
+
+    The `packages`, if they are known, are those to install where the module is missing.
+
+    Raises:
+      UserError: the setting has another form, there is no such module or attribute, or the module raises an error.
+    """
+    match = _IMPORTABLE.fullmatch(spec)
+    if not match:
+        raise UserError(f"{key}: expected MODULE:ATTRIBUTE, such as my_package.tasks:TASK, got {spec!r}")
+    module, _, attribute = spec.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # it is one that this module imports
+            raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
+        missing = f"install {' '.join(packages) or 'the package that has it'}"
+        raise UserError(
+            f"{key}: {spec!r} cannot be imported, since there is no module {error.name!r}; {missing}"
+        ) from None
+    except (Exception, SystemExit) as error:  # the module may raise anything
+        raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
+    if not hasattr(found, attribute):
+        raise UserError(f"{key}: the module {module!r} has no {attribute!r}")
+    return getattr(found, attribute)
+
+
+def one_line(error: BaseException) -> str:
+    """Returns where a user's code raised an error, and which."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frame.filename, frame.lineno)
+    return f"{where[0]}, line {where[1]}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _modules(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns what the settings of an experiment import, as `module:attribute`, with the top-level module of each."""
+    specs = (config.get("task"), config.get("data", {}).get("reader"))
+    return [(spec, match[1]) for spec in specs if isinstance(spec, str) and (match := _IMPORTABLE.fullmatch(spec))]
+
+
+def packages_of(config: TaskConfig) -> list[str]:
+    """Returns the names of the installed packages that the settings of an experiment import code from."""
+    modules = _modules(to_dict(config))
+    known = importlib.metadata.packages_distributions() if modules else {}
+    return sorted({package for _, module in modules for package in known.get(module, ())})
+
+
+def check_no_code(run: epath.Path, config: Mapping[str, Any]) -> None:
+    """Raises `UserError` if the settings in a run's file would import a module that lies in the run's folder."""
+    for spec, name in _modules(config):
+        module = None if name in sys.modules else importlib.util.find_spec(name)
+        paths = [module.origin, *(module.submodule_search_locations or ())] if module else []
+        if any(path and Path(run).resolve() in Path(path).resolve().parents for path in paths):
+            raise UserError(f"{run}: {spec!r} is in the run's own folder; only code of installed packages is imported")
 
 
 def default_config(name: str) -> ConfigDict:
-    """Returns the defaults of a task for an experiment's `get_config()` to edit; a misspelt key is an error."""
+    """Returns the defaults of a task for an experiment's `get_config()` to edit; a misspelt key is an error.
+
+    The `name` is one of `NAMES`, or `module:attribute` for a task of another package.
+    """
     return ConfigDict(to_dict(task_of(name).config_class(task=name))).lock()
 
 
-def task_config(values: Any) -> TaskConfig:
+def task_config(values: Any, packages: Collection[str] = ()) -> TaskConfig:
     """Returns a task's settings, in its own config class, from nested dicts or a `ConfigDict` with the key `task`."""
-    task = task_of(values.get("task", ""))
+    task = task_of(values.get("task", ""), packages)
     config: TaskConfig = from_dict(values, task.config_class)
     if not task.rows_are_examples and config.train.batch_size != 1:
         size = config.train.batch_size
         raise UserError(f"config.train.batch_size: expected 1, since a step reads one document, got {size}")
+    if config.elmo.where == "after_first" and not task.has_after_first:
+        raise UserError(f"config.elmo.where: only the task 'ner' has 'after_first', got the task {config.task!r}")
     return config

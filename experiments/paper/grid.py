@@ -35,7 +35,7 @@ from claims import TABLES, TASKS, row_in, trained
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed
-from elmo_jax.tasks.core.word_vectors import PACKAGED
+from elmo_jax.tasks.core.vocabulary import PACKAGED
 from gains import Runs, check_overrides
 from page import HEAD, draw_shares, draw_weights, lines, rendered, verdicts
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from elmo_jax.analysis.neighbours import Occurrence, Words, nearest, occurrence_in
-from elmo_jax.tasks.core.word_vectors import read_vectors
+from elmo_jax.tasks.core.vocabulary import read_vectors
 from elmo_jax.words import split_words
 from results import Model, open_models, run_script, script_parser
 from senses import Sentence, read_senses

@@ -12,9 +12,10 @@ from elmo_jax.cli import task
 from elmo_jax.cli.main import main
 from elmo_jax.cli.task import _inputs
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.trained_task import TrainedTask
 from elmo_jax.tasks.registry import task_config, task_of
-from elmo_jax.tasks.squad.tokenizer import tokenize
+from elmo_jax.tasks.squad.reader import tokenize
 
 pytestmark = pytest.mark.quick
 
@@ -31,7 +32,7 @@ class Untrained(TrainedTask):
     """The part of a trained task that reads its input."""
 
     def __init__(self, name, **data):
-        self._task = task_of(name)
+        self.task = task_of(name)
         self.config = task_config({"task": name, "data": {"train": "train.csv", "language": "en", **data}})
 
 
@@ -96,27 +97,17 @@ def test_a_text_of_a_classifier_is_a_line(tmp_path):
         read(tmp_path, "a\n\nb\n", format="raw", task="sst")
 
 
-@pytest.mark.parametrize(
-    ("task", "content"),
-    [
-        ("sst", 'id,text\n7,"He sat, so."\n'),
-        ("sst", "text\tid\r\nHe sat, so.\t7\r\n"),
-        ("sst", '{"text": "He sat, so.", "id": 7}\n'),
-        ("snli", '{"sentence1": "He sat, so.", "sentence2": "It", "pairID": "7"}\n'),
-    ],
-)
-def test_examples_without_the_name_of_their_format_are_not_read_as_prose(tmp_path, monkeypatch, task, content):
+@pytest.mark.parametrize("name", ["input.txt", "-"])
+def test_json_is_not_read_as_prose(tmp_path, monkeypatch, name):
+    content = '{"text": "He sat, so.", "id": 7}\n'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    piped = _inputs(argparse.Namespace(text=None, input="-", format="auto"), Untrained(task))
-    for actual in (piped, read(tmp_path, content, format="auto", task=task)):
-        assert [(example.id, example.texts[0]) for example in actual] == [("7", ["He", "sat", ",", "so", "."])]
-
-
-def test_broken_json_is_not_read_as_prose(tmp_path):
-    content = '{"text": "a b"}\n{"txt": "a b"}\n'
-    with pytest.raises(UserError, match="input.txt: JSON that cannot be read as examples .line 2: expected a text"):
-        read(tmp_path, content, format="auto", task="sst")
-    assert len(read(tmp_path, content, format="raw", task="sst")) == 2
+    given = str(tmp_path / name) if name != "-" else name
+    (tmp_path / "input.txt").write_text(content)
+    with pytest.raises(UserError, match=f"{name}: JSON in place of text; name the file .jsonl, or give --format raw"):
+        _inputs(argparse.Namespace(text=None, input=given, format="auto"), Untrained("sst"))
+    (example,) = read(tmp_path, content, format="data", task="sst", name="a.jsonl")
+    assert (example.id, example.texts[0]) == ("7", ["He", "sat", ",", "so", "."])
+    assert len(read(tmp_path, content, format="raw", task="sst")) == 1
 
 
 def test_two_texts_with_commas_are_not_a_row(tmp_path):
@@ -150,11 +141,12 @@ def test_a_file_that_training_reads_is_not_prose(tmp_path, task, name, content, 
     if name == "labels.test":
         for other in ("s1.test", "s2.test"):
             (tmp_path / other).write_text("Yes\n")
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    options = argparse.Namespace(text=None, input=str(tmp_path / name), format="auto")
-    trained = Untrained(task, format="bio") if task == "srl" else Untrained(task)
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    options = argparse.Namespace(text=None, input=str(path), format="auto")
+    trained = Untrained(task, train=f"train{path.suffix}", **({"format": "bio"} if task == "srl" else {}))
     actual = _inputs(options, trained)
-    assert [(e.id, len(trained._task.texts(e)[0][0])) for e in actual] == expected
+    assert [(e.id, len(trained.task.texts(e)[0][0])) for e in actual] == expected
 
 
 def test_documents_and_questions_are_read_without_answers(tmp_path):
@@ -168,16 +160,19 @@ def test_documents_and_questions_are_read_without_answers(tmp_path):
     assert document.id == "(nw); part 0"
 
 
-def test_a_file_that_is_neither_is_named(tmp_path, capsys):
+def test_a_file_that_is_neither_is_named(tmp_path):
     with pytest.raises(UserError, match="a.csv, line 2: expected 2 columns, found 3"):
         read(tmp_path, "text,label\na,b,c\n", format="auto", task="sst", name="a.csv")
     with pytest.raises(UserError, match="line 1: expected 10 columns"):
         read(tmp_path, "He sat.\n", format="data")
     assert read(tmp_path, "He sat.\n", format="auto") == [["He", "sat", "."]]
     (tmp_path / "ner.txt").write_text("Rome\tB-LOC\nis\n")
-    trained = Untrained("ner", train="train.txt")
-    _inputs(argparse.Namespace(text=None, input=str(tmp_path / "ner.txt"), format="auto"), trained)
-    assert "ner.txt, line 2: expected 2 columns" in (err := capsys.readouterr().err) and "as running text" in err
+    options = argparse.Namespace(text=None, input=str(tmp_path / "ner.txt"), format="auto")
+    with pytest.raises(
+        UserError, match="ner.txt, line 2: expected 2 columns, .* if this is running text, give --format"
+    ):
+        _inputs(options, Untrained("ner", train="train.txt"))
+    assert len(_inputs(options, Untrained("ner"))) == 1
     with pytest.raises(UserError, match="nowhere.csv: cannot be read"):
         Untrained("sst").read(str(tmp_path / "nowhere.csv"))
 
@@ -185,13 +180,14 @@ def test_a_file_that_is_neither_is_named(tmp_path, capsys):
 class Stub:
     """A task model that returns its input."""
 
-    texts_per_example, reads_documents, reads_texts = 1, False, False
+    task = task_of("pos")
+    config = task.config_class()
 
     def stream(self, inputs):
         return ({"tokens": words} for words in inputs)
 
-    def written(self, inputs):
-        return {"": "".join(f"{word}\tNOUN\n" for words in inputs for word in words)}
+    def pairs(self, inputs):
+        return ((TaggedSentence(words, []), ["NOUN"] * len(words)) for words in inputs)
 
     def without_examples(self, inputs):
         return 0
@@ -206,7 +202,8 @@ def test_data_are_utf8_whatever_the_locale(monkeypatch, encoding):
         assert main(["task", "predict", "run", "--text", "Größe … 大", "--format", "lines", "--output", kind]) == 0
         sys.stdout.flush()
         text = stream.getvalue().decode("utf-8")
-        words = json.loads(text)["tokens"] if kind == "json" else [line.split("\t")[0] for line in text.splitlines()]
+        lines = text.strip().splitlines()
+        words = json.loads(text)["tokens"] if kind == "json" else [line.split("\t")[0] for line in lines]
         assert words == ["Größe", "…", "大"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from elmo_jax.demo import views
 from elmo_jax.errors import UserError
+from elmo_jax.tasks.core.task import Highlighted, Task
 from elmo_jax.tasks.formats.sources import split_texts
 from elmo_jax.tasks.registry import task_of
 from tests.analysis.texts import tiny_bilm
@@ -20,7 +21,7 @@ CLASSES = {"positive": 0.75, "<negative>": 0.25}
 SAW = {"role": "V", "text": "saw", "start": 1, "end": 2}
 
 
-def marked(parts: views.Labelled) -> str:
+def marked(parts: Highlighted) -> str:
     """The text, with `[…|label]` for a part with a label."""
     return "".join(text if label is None else f"[{text}|{label}]" for text, label in parts).strip()
 
@@ -31,12 +32,17 @@ def mention(text: str, start: int, end: int) -> dict[str, Any]:
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("prediction", "expected"),
+    ("task", "prediction", "expected"),
     [
-        ({"tokens": TOKENS, "tags": ["N", "V", "<"]}, "[Ann|N] [saw|V] [<b>|<]"),
-        ({"tokens": TOKENS, "tags": [], "entities": [{"type": "PER", **mention("Ann", 0, 1)}]}, "[Ann|PER] saw <b>"),
-        ({"tokens": TOKENS, "predicate": 1, "tags": [], "arguments": [SAW]}, "Ann [saw|V] <b>"),
+        ("pos", {"tokens": TOKENS, "tags": ["N", "V", "<"]}, "[Ann|N] [saw|V] [<b>|<]"),
         (
+            "ner",
+            {"tokens": TOKENS, "tags": [], "entities": [{"type": "PER", **mention("Ann", 0, 1)}]},
+            "[Ann|PER] saw <b>",
+        ),
+        ("srl", {"tokens": TOKENS, "predicate": 1, "tags": [], "arguments": [SAW]}, "Ann [saw|V] <b>"),
+        (
+            "coref",
             {
                 "sentences": [["Ann", "left"], ["She", "and", "her", "cat"]],
                 "clusters": [
@@ -48,20 +54,21 @@ def mention(text: str, start: int, end: int) -> dict[str, Any]:
             "[Ann|1] left [She|1] [and|2] [her|1] [cat|3] \n1: Ann · She · her\n2: She and her cat\n3: her cat",
         ),
         (
+            "squad",
             {"question": "?", "paragraph": "a <b> c", "answer": "<b>", "start": 2, "end": 5, "probability": 0.42},
             "a [<b>|42%] c",
         ),
         (
+            "squad",
             {"question": "?", "paragraph": "a c", "answer": "", "start": 0, "end": 0, "probability": 0.7},
             "a c\nno answer (70%)",
         ),
-        ({"tokens": TOKENS, "label": "positive", "probabilities": CLASSES}, "Ann saw <b>"),
-        ({"premise": TOKENS, "label": "positive", "probabilities": CLASSES}, ""),
-        ({"of a new task": "<b>"}, '{"of a new task": "<b>"}'),
+        ("sst", {"tokens": TOKENS, "label": "positive", "probabilities": CLASSES}, "Ann saw <b>"),
+        ("snli", {"premise": TOKENS, "label": "positive", "probabilities": CLASSES}, ""),
     ],
 )
-def test_each_task_has_its_form(prediction: dict[str, Any], expected: str) -> None:
-    assert marked(views.labelled(prediction)) == expected
+def test_each_task_has_its_form(task: str, prediction: dict[str, Any], expected: str) -> None:
+    assert marked(task_of(task).highlight(prediction)) == expected
 
 
 class Model:
@@ -70,6 +77,8 @@ class Model:
     def __init__(self, reads_documents: bool = False) -> None:
         self.reads_documents = reads_documents
         self.config = SimpleNamespace(data=SimpleNamespace(language="en"))
+        # a new task has the JSON of its predictions
+        self.task = SimpleNamespace(highlight=lambda prediction: Task.highlight(self.task, prediction))
 
     def split(self, *texts: str) -> list[Any]:
         task = task_of("snli" if len(texts) > 1 else "coref" if self.reads_documents else "pos")

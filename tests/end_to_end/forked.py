@@ -228,9 +228,9 @@ def _become(request: dict[str, Any], output: int, errors: int) -> tuple[Callable
     # a new one, since the old one remembers whether the former output was a file
     sys.stdout = open(1, "w", encoding="utf-8", buffering=1 if os.isatty(1) else -1, closefd=False)
     os.chdir(request["folder"])
-    sys.path[0] = os.getcwd()
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.path[:1] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     if request["largest_file"] is not None:
         # no compiled programs are kept: JAX would keep the beginning of one that is too long, and never replace it
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)

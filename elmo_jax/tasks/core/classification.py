@@ -5,13 +5,14 @@ Shapes: B examples per batch, C classes.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import flax.linen as nn
 import numpy as np
 
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Task, Text
 from elmo_jax.tasks.formats.scores import accuracy
 
 
@@ -41,6 +42,7 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     Attributes:
       classes: the names of the C classes.
       text_names: the name of each text.
+      network: the class of the model, which takes the settings `model` and the number of classes.
     """
 
     metric = "accuracy"
@@ -48,6 +50,7 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     closed_labels = True
     classes: tuple[str, ...]
     text_names: tuple[str, ...] = ("sentence",)
+    network: Callable[[Any, int], nn.Module]
 
     def texts(self, example: ClassifiedTexts) -> tuple[Text, ...]:
         """Returns the words of each text."""
@@ -70,6 +73,10 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     def unseen(self, examples: Sequence[ClassifiedTexts], labels: Labels) -> Counter[str]:
         """Returns the labels that are no classes of the model."""
         return Counter(e.label for e in examples if e.label and e.label not in labels["classes"])
+
+    def module(self, config: Any, labels: Labels) -> nn.Module:
+        """Returns the model."""
+        return self.network(config.model, len(labels["classes"]))
 
     def decode(
         self, predictions: Arrays, examples: Sequence[ClassifiedTexts], labels: Labels, config: Any
@@ -111,6 +118,10 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         probabilities = {name: round(p, 6) for name, p in prediction.probabilities.items()}
         texts = dict(zip(names, example.texts, strict=True))
         return {**texts, "label": prediction.label, "probabilities": probabilities}
+
+    def highlight(self, prediction: dict[str, Any]) -> Highlighted:
+        """Returns the words of one text; several are in their fields already, and probabilities are shown apart."""
+        return [(" ".join(prediction.get("tokens", ())), None)]
 
     def show(self, example: ClassifiedTexts, prediction: ClassPrediction) -> str:
         """Returns the class, its probability and the texts."""

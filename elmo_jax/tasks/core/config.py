@@ -19,6 +19,11 @@ class TaskDataConfig:
     train: str = setting("", "The training examples: a file, several files separated by commas, or tfds:NAME:SPLIT.")
     dev: str = setting("", "The examples that select the best epoch.")
     test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
+    reader: str = setting(
+        "",
+        "A function read(path, config, use) that returns the examples of a file in place of the task's own reader, as"
+        " module:function; see Task.read.",
+    )
     language: str = setting(
         "", "The ISO 639-1 code of the language, by whose rules running text is tokenized; empty for that of the biLM."
     )
@@ -202,7 +207,7 @@ class TaskTrainConfig:
 class TaskConfig:
     """An experiment on a task; `Task.config_class` adds its `data` and `model`."""
 
-    task: str = setting("", "The name of the task.")
+    task: str = setting("", "The name of the task, or MODULE:ATTRIBUTE for a task of another package.")
     data: TaskDataConfig = TaskDataConfig()
     bilm: str = setting("", "The biLM: a run, an export, or weights.hdf5; empty for none.")
     bilm_options: str = setting("", "The options.json of published weights.hdf5.")
@@ -219,8 +224,6 @@ class TaskConfig:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim
-        if self.elmo.where == "after_first" and self.task != "ner":
-            raise UserError(f"{where}.elmo.where: only the task 'ner' has 'after_first', got the task {self.task!r}")
         elmo_at_input = self.bilm and "input" in self.elmo.places
         if not has_words and not self.characters.filters and not elmo_at_input:
             raise UserError(

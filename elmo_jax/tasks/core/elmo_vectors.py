@@ -51,7 +51,6 @@ class StoredLayers:
 
 @contextlib.contextmanager
 def _deletable() -> Iterator[None]:
-    """A context in which the error of a damaged file says how to go on."""
     try:
         yield
     except DamagedFile as error:

@@ -1,7 +1,8 @@
-"""The vectors that a task model reads for words: word vectors, characters and ELMo, joined.
+"""The vectors that a task model reads for words: word vectors, a small character CNN and ELMo, joined.
 
-Shapes: R rows, T words of the longest row, W characters, V words with a vector, D numbers per word vector, S stored
-numbers of the layers per word, L LSTM layers and P projection of the biLM.
+Shapes: R rows, T words of the longest row, W characters of the longest word, V words with a vector, D numbers per word
+vector, S stored numbers of the layers per word, L LSTM layers and P projection of the biLM; C character ids,
+E numbers per embedding, F filters of one width.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
@@ -18,15 +20,18 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids, embed_texts
 from elmo_jax.embedding.engine import Output
 from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
-from elmo_jax.tasks.core.config import TaskConfig
+from elmo_jax.model.token_encoder import uniform
+from elmo_jax.tasks.core.config import CharactersConfig, TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
-from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.types import Tree
+
+_NARROW = 0.05  # the bound of document-qa's initial embeddings
 
 Rows = Sequence[Sequence[str]]
 FrozenLayers = Callable[[Rows], Sequence[Any]]
@@ -48,21 +53,19 @@ class TextEncoder:
           there is a character CNN; with a biLM either `layers` [R, T, S] or `spelling` int32 [R, T, W], the character
           ids that `ELMo` reads.
         """
-        mask = np.zeros((number, length), bool)
+        has_words = self._config.word_vectors.path or self._config.word_vectors.dim
+        most = int(self._config.characters.max_characters) if self._config.characters.filters else 0
+        mask, word_ids = np.zeros((number, length), bool), np.zeros((number, length), np.int32)
+        characters = np.zeros((number, length, most), np.int32)
         for row, words in enumerate(rows):
             mask[row, : len(words)] = True
-        arrays: Arrays = {"mask": mask}
-        if self._config.word_vectors.path or self._config.word_vectors.dim:
-            arrays["words"] = np.zeros((number, length), np.int32)
-            for row, words in enumerate(rows):
-                arrays["words"][row, : len(words)] = [self._vocabulary.word_id(word) for word in words]
-        if self._config.characters.filters:
-            most = self._config.characters.max_characters
-            arrays["characters"] = np.zeros((number, length, most), np.int32)
-            for row, words in enumerate(rows):
-                for step, word in enumerate(words):
-                    characters = self._vocabulary.character_ids(word, most)
-                    arrays["characters"][row, step, : len(characters)] = characters
+            for step, word in enumerate(words):
+                word_ids[row, step] = self._vocabulary.word_id(word) if has_words else 0
+                encoded = self._vocabulary.character_ids(word, most)
+                characters[row, step, : len(encoded)] = encoded
+        arrays: Arrays = {"mask": mask, **({"words": word_ids} if has_words else {})}
+        if most:
+            arrays["characters"] = characters
         if self._bilm is None:
             return arrays
         if self._layers is not None:
@@ -84,6 +87,52 @@ def embedded(bilm: EmbeddingBiLM, rows: Rows) -> list[np.ndarray]:
     """Returns the layers of some rows in the form of stored ones, each [T, S]."""
     ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], Output())
     return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
+
+
+class CharCNN(nn.Module):
+    """Computes a vector per word from the word's characters.
+
+    The parameters are `embedding` [C, E] and, for the i-th filter width, `filter_i_kernel` [width, E, F] and
+    `filter_i_bias` [F].
+
+    The windows that take part in the maximum are those that start at one of the word's characters and lie within the
+    first `max_characters` places. Unlike in AllenNLP, a word's vector thus depends on that word alone.
+    """
+
+    characters: int  # C, the number of ids including that of padding, 0
+    config: CharactersConfig  # E, the pairs (width, F) and the other settings
+
+    @nn.compact
+    def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
+        """Maps ids [..., W], 0 at padding after a word's characters, to vectors [..., sum of all F].
+
+        A word without characters has zeros.
+        """
+        config = self.config
+        initial = nn.initializers.xavier_uniform() if config.initial == "xavier" else uniform(_NARROW)
+        table = self.param("embedding", initial, (self.characters, config.embedding_dim))
+        vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
+        vectors = Dropout(config.dropout)(vectors, deterministic=deterministic)
+        length = (ids > 0).sum(-1)  # [...]
+        found = [self._convolve(i, vectors, length) for i in range(len(config.filters))]
+        return jnp.concatenate(found, axis=-1)
+
+    def _convolve(self, i: int, vectors: jax.Array, length: jax.Array) -> jax.Array:
+        """Maps [..., W, E] to the maxima [..., F] of the filters of one width."""
+        width, number = self.config.filters[i]
+        most = max(self.config.max_characters, *(width for width, _ in self.config.filters))
+        size = min(vectors.shape[-2] + width - 1, most)
+        vectors = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
+        windows = size - width + 1  # P
+        bound = uniform((width * self.config.embedding_dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
+        kernel = self.param(f"filter_{i}_kernel", bound, (width, self.config.embedding_dim, number))
+        bias = self.param(f"filter_{i}_bias", bound, (number,))
+        parts = [vectors[..., k : k + windows, :] for k in range(width)]
+        flat = jnp.concatenate(parts, axis=-1)  # [..., P, width * E]
+        value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias
+        value = jax.nn.relu(value)  # [..., P, F]
+        inside = (jnp.arange(windows) < length[..., None])[..., None]  # the windows that start at a character
+        return jnp.where(inside, value, 0.0).max(-2)  # a zero never exceeds the maximum, since ReLU is not negative
 
 
 class Inputs(nn.Module):

@@ -30,13 +30,13 @@ def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     return optax.chain(*clips, rule, optax.scale(-1.0))
 
 
-def with_bilm_scaled(tree: Tree, factor: Callable[[tuple[str, ...]], Any]) -> Tree:
-    """Returns a tree like the parameters, in which the biLM's leaves are multiplied by a factor of their path in it."""
-    if "bilm" not in tree.get("inputs", {}):
+def scale_bilm(tree: Tree, factor: Callable[[str, str], Any]) -> Tree:
+    """Returns a tree like the parameters, in which the biLM's leaves are multiplied by a factor of their modules."""
+    inputs = tree.get("inputs", {})
+    if "bilm" not in inputs:
         return tree
-    names = lambda path: tuple(part.key for part in path)  # noqa: E731
-    scaled = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * factor(names(path)), tree["inputs"]["bilm"])
-    return {**tree, "inputs": {**tree["inputs"], "bilm": scaled}}
+    scaled = jax.tree_util.tree_map_with_path(lambda path, x: x * factor(path[0].key, path[1].key), inputs["bilm"])
+    return {**tree, "inputs": {**inputs, "bilm": scaled}}
 
 
 def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) -> Tree:
@@ -46,11 +46,11 @@ def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) ->
     encoder is the last one. `layers` is the number of LSTM layers, and `epoch` counts from 0.
     """
 
-    def factor(path: tuple[str, ...]) -> jax.Array:
-        order = layers if path[0] == "token_encoder" else layers - 1 - int(path[1].removeprefix("layer_"))
+    def factor(module: str, layer: str) -> jax.Array:
+        order = layers if module == "token_encoder" else layers - 1 - int(layer.removeprefix("layer_"))
         return (epoch >= order * elmo.unfreeze_epochs).astype(jnp.float32)
 
-    return with_bilm_scaled(gradient, factor) if elmo.unfreeze_epochs else gradient
+    return scale_bilm(gradient, factor) if elmo.unfreeze_epochs else gradient
 
 
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.model.precision import standard_promotion
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import make_optimizer, unfrozen, with_bilm_scaled
+from elmo_jax.tasks.core.optimizer import make_optimizer, scale_bilm, unfrozen
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
@@ -136,17 +136,11 @@ class TaskProgram:
 
     def constants(self, seed: int, layers_are_given: bool) -> Tree:
         """Returns the arrays that are not trained, on the devices: word vectors, and the biLM if it is run."""
-        found: Tree = {}
-        setup = self._setup
-        if not setup.config.word_vectors.trainable and setup.table.vectors.shape[1]:
-            found["words"] = setup.table.first_vectors(seed)
-        if setup.bilm is not None and not layers_are_given and setup.config.elmo.trainable == "none":
-            found["bilm"] = self._frozen_bilm
+        found = self._given(seed, trained=False, with_bilm=not layers_are_given)
         return self.replicated({"inputs": found}) if found else {}
 
     @functools.cached_property
-    def _frozen_bilm(self) -> Tree:
-        """The parameters of the frozen biLM, which the models of all seeds share."""
+    def _bilm_tree(self) -> Tree:  # which the models of all seeds share
         assert self._setup.bilm is not None
         return self.replicated(frozen_tree(self._setup.bilm))
 
@@ -160,7 +154,7 @@ class TaskProgram:
         return self.replicated(params), self.constants(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
-        """Returns a tree of arrays with a copy on every device, as the parameters of a training have it."""
+        """Returns a tree of arrays with a copy on every device."""
         return jax.device_put(tree, self._everywhere)
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
@@ -172,13 +166,13 @@ class TaskProgram:
         """Returns the shapes, dtypes and shardings of the state."""
         return self._specs(jax.eval_shape(self._first_state, np.uint32(0), batch, self._given(0)), self._everywhere)
 
-    def _given(self, seed: int) -> Tree:
-        """Returns the initial values that are not drawn in the program: word vectors, and the biLM if it is trained."""
+    def _given(self, seed: int, trained: bool = True, with_bilm: bool = True) -> Tree:
+        """Returns the word vectors and the biLM, each if it is trained, or else if it is not."""
         given: Tree = {}
-        if self._setup.config.word_vectors.trainable and self._setup.table.vectors.shape[1]:
+        if self._setup.table.vectors.shape[1] and self._setup.config.word_vectors.trainable == trained:
             given["words"] = self._setup.table.first_vectors(seed)
-        if self._setup.bilm is not None and self._setup.config.elmo.trainable != "none":
-            given["bilm"] = frozen_tree(self._setup.bilm)
+        if with_bilm and self._setup.bilm is not None and (self._setup.config.elmo.trainable != "none") == trained:
+            given["bilm"] = self._bilm_tree
         return given
 
     def _first_state(self, seed: jax.Array, batch: BatchArrays, given: Tree) -> TaskState:
@@ -227,7 +221,6 @@ class TaskProgram:
     def _apply(
         self, params: Tree, batch: BatchArrays, constants: Tree, key: jax.Array | None
     ) -> tuple[TaskOutput, jax.Array]:
-        """Applies the module, with dropout if a key is given."""
         variables = {"params": params, "constants": constants} if constants else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
@@ -250,7 +243,7 @@ class TaskProgram:
             gradient = unfrozen(gradient, elmo, bilm.config.lstm.layers, state.epoch)
         updates, optimizer = self._optimizer.update(gradient, state.optimizer, state.params)
         if elmo.learning_rate:
-            updates = with_bilm_scaled(updates, lambda path: elmo.learning_rate / settings.learning_rate)
+            updates = scale_bilm(updates, lambda *_: elmo.learning_rate / settings.learning_rate)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
         interval = dataclasses.replace(
@@ -258,19 +251,9 @@ class TaskProgram:
         )
         # The average starts at the initial weights, and its bias is not corrected.
         average = optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {}
-        state = dataclasses.replace(
-            state,
-            step=state.step + 1,
-            batch=state.batch + 1,
-            params=params,
-            optimizer=optimizer,
-            average=average,
-            interval=interval,
-        )
-        return state, found
+        return TaskState(state.step + 1, state.epoch, state.batch + 1, params, optimizer, average, interval), found
 
     def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Returns the loss and the predictions of a batch, without dropout."""
         output, _ = self._apply(params, batch, constants, None)
         return output.loss, output.predictions
 

@@ -1,7 +1,6 @@
 """What a task's training and the use of a trained task have in common, and how it is made from an experiment."""
 
 import dataclasses
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
@@ -13,9 +12,7 @@ from etils import epath
 from elmo_jax import files
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core import elmo_vectors, vocabulary
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import StoredLayers
 from elmo_jax.tasks.core.task import Example, Labels, Prediction, Shape, Task, report
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 
@@ -71,9 +68,8 @@ def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
         bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
     layers = bilm.config.lstm.layers
     if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
-        raise UserError(
-            f"config.elmo.layers: expected 1 to {layers}, the LSTM layers of the biLM, got {config.elmo.layers}"
-        )
+        expected = f"1 to {layers}, the LSTM layers of the biLM"
+        raise UserError(f"config.elmo.layers: expected {expected}, got {config.elmo.layers}")
     return bilm
 
 
@@ -85,13 +81,6 @@ def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
     number = max(1, round(config.data.train_fraction * len(examples)))
     order = np.random.default_rng(_ORDER_SEED).permutation(len(examples))
     return [examples[place] for place in sorted(order[:number].tolist())]
-
-
-def report_case(task: Task[Any, Any], examples: Sequence[Any], labels: Labels) -> None:
-    """Reports on stderr the training labels that differ only in case, which are different labels of the model."""
-    names = sorted(task.unseen(examples, dict.fromkeys(labels, ())), key=str.lower)
-    pairs = [f"{a!r} and {b!r}" for a, b in itertools.pairwise(names) if a.lower() == b.lower()]
-    report("config.data.train", {f"different labels, though they differ only in case: {', '.join(pairs)}": len(pairs)})
 
 
 def check_labels(
@@ -122,28 +111,11 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
     found = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
     if not found:
         raise UserError(f"config.train.max_length: no training example has at most {most} words")
-    report(
-        "config.train.max_length", {f"training examples of more than {most} words left out": len(examples) - len(found)}
-    )
+    left_out = {f"training examples of more than {most} words left out": len(examples) - len(found)}
+    report("config.train.max_length", left_out)
     return found
 
 
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
     """Yields all rows of all texts of some examples."""
     return (row for example in examples for text in task.texts(example) for row in text)
-
-
-def words_of(task: Task[Any, Any], config: TaskConfig, splits: dict[str, list[Any]]) -> tuple[Vocabulary, WordTable]:
-    """Returns the vocabulary of the training examples that are used, and the initial vectors of its words."""
-    train = rows_of(task, training_share(splits["train"], config))
-    others = [row for name in ("dev", "test") for row in rows_of(task, splits[name])]
-    return vocabulary.build(train, others, config.word_vectors, config.characters)
-
-
-def layers_of(setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> StoredLayers:
-    """Returns the frozen layers of all examples; computes those that are not stored."""
-    elmo, bilm = setup.config.elmo, setup.bilm
-    assert bilm is not None
-    folder = files.local(elmo.cache or workdir / "elmo")
-    rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
-    return StoredLayers(elmo_vectors.make(folder, bilm, rows, elmo.dtype).files)

@@ -4,15 +4,17 @@ Shapes: B examples per batch, T words of the longest example, N tags.
 """
 
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import flax.linen as nn
 import numpy as np
 
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text
+from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Task, Text
 from elmo_jax.tasks.formats.scores import tag_accuracy
-from elmo_jax.tasks.formats.tags import Span
+from elmo_jax.tasks.formats.tags import spans
 
 Tags = list[str]  # a prediction: one tag per word
 
@@ -35,9 +37,15 @@ class TaggingTask(Task[Sentence, Tags]):
 
     The model predicts `probabilities` [B, T, N] if the task `averages`, and otherwise `tags` int [B, T]. Methods that
     are not redefined here report the accuracy over words, and write and show one tag per word.
+
+    Attributes:
+      network: the class of the model, which takes the settings `model` and the N tags in the order of their numbers.
+      spans_and_label: the names of the spans and of their labels in `as_json`, if the tags are those of spans in BIO.
     """
 
     metric = "accuracy"
+    network: Callable[[Any, Sequence[str]], nn.Module]
+    spans_and_label: tuple[str, str] | None = None
 
     def texts(self, example: Sentence) -> tuple[Text, ...]:
         """Returns the words."""
@@ -64,6 +72,10 @@ class TaggingTask(Task[Sentence, Tags]):
         known = {"O", *labels["tags"]}
         return Counter(tag for example in examples for tag in example.tags if tag not in known)
 
+    def module(self, config: Any, labels: Labels) -> nn.Module:
+        """Returns the model."""
+        return self.network(config.model, tuple(labels["tags"]))
+
     def decode(self, predictions: Arrays, examples: Sequence[Sentence], labels: Labels, config: Any) -> list[Tags]:
         """Returns the best tag of every word."""
         ids = predictions["probabilities"].argmax(-1) if self.averages else predictions["tags"]
@@ -86,26 +98,40 @@ class TaggingTask(Task[Sentence, Tags]):
         return [TaggedSentence(texts[0], [])]
 
     def as_json(self, example: Sentence, prediction: Tags) -> dict[str, Any]:
-        """Returns `tokens` and `tags`."""
-        return {"tokens": example.tokens, "tags": prediction}
+        """Returns `tokens` and `tags`; and the spans, with their label, `text`, and words `start` to before `end`."""
+        found: dict[str, Any] = {"tokens": example.tokens, "tags": prediction}
+        if self.spans_and_label:
+            name, kind = self.spans_and_label
+            found[name] = [
+                {kind: label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
+                for label, start, end in spans(prediction)
+            ]
+        return found
+
+    def highlight(self, prediction: dict[str, Any]) -> Highlighted:
+        """Returns each word with its tag, or the spans with their labels."""
+        if self.spans_and_label:
+            name, kind = self.spans_and_label
+            return highlight_spans(prediction["tokens"], [(s["start"], s["end"], s[kind]) for s in prediction[name]])
+        pairs = zip(prediction["tokens"], prediction["tags"], strict=True)
+        return [part for word, tag in pairs for part in ((word, tag), (" ", None))]
 
     def show(self, example: Sentence, prediction: Tags) -> str:
-        """Returns the sentence as `word/TAG word/TAG …`."""
-        return " ".join(f"{word}/{tag}" for word, tag in zip(example.tokens, prediction, strict=True))
+        """Returns the sentence as `word/TAG word/TAG …`, or with spans in brackets: `[PER Ada Lovelace] wrote …`."""
+        if not self.spans_and_label:
+            return " ".join(f"{word}/{tag}" for word, tag in zip(example.tokens, prediction, strict=True))
+        parts = self.highlight(self.as_json(example, prediction))
+        return "".join(f"[{label} {text}]" if label else text for text, label in parts).strip()
 
 
-def spans_as_json(kind: str, tokens: Sequence[str], spans: Iterable[Span]) -> list[dict[str, Any]]:
-    """Returns spans as dicts with their label as `kind`, their `text`, and words `start` to before `end`."""
-    return [
-        {kind: label, "text": " ".join(tokens[start : end + 1]), "start": start, "end": end + 1}
-        for label, start, end in spans
-    ]
+def highlight_spans(words: Sequence[str], labelled: Sequence[tuple[int, int, str]]) -> Highlighted:
+    """Returns words with the labels of spans, each of which is a first word, the one after the last, and a label.
 
-
-def in_brackets(tokens: Sequence[str], spans: Iterable[Span]) -> str:
-    """Returns the words with spans in brackets, as in `[PER Ada Lovelace] wrote …`."""
-    words = list(tokens)
-    for span in spans:
-        words[span.start] = f"[{span.label} {words[span.start]}"
-        words[span.end] += "]"
-    return " ".join(words)
+    A word that is in several spans has the label of the shortest one.
+    """
+    span_of: dict[int, tuple[int, int, str]] = {}
+    for span in sorted(labelled, key=lambda span: span[0] - span[1]):  # the longest first
+        span_of |= dict.fromkeys(range(*span[:2]), span)
+    groups = itertools.groupby(range(len(words)), key=span_of.get)
+    parts = [(" ".join(words[i] for i in indices), span and span[2]) for span, indices in groups]
+    return [part for highlighted in parts for part in (highlighted, (" ", None))]

@@ -9,6 +9,7 @@ per word, W input features per word without ELMo.
 import abc
 import dataclasses
 import functools
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ TfdsExamples = Sequence[Mapping[str, Any]]  # the examples of a TFDS dataset, wi
 Text = list[list[str]]
 Shape = tuple[tuple[int, int], ...]  # numbers of rows and of words per row; see `Task.size`
 Splitter = Callable[[str], list[str]]
+Highlighted = list[tuple[str, str | None]]  # consecutive parts of a text, each with its label if it has one
 Use = Literal["training", "evaluation", "prediction"]
 
 
@@ -69,6 +71,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
         otherwise the examples are documents, and the task has `window`.
       ids_are_keys: whether predictions are written by the ids of examples, of which no two may then be equal.
+      has_after_first: whether its model takes ELMo after its first layer (`Embedded.after_first`).
+      sample: the names of the fields of `elmo-jax demo`, one per text, with the English text that is in each at first.
       tfds_features: the features that `from_tfds` reads; empty if TFDS has no dataset of the task.
     """
 
@@ -82,6 +86,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     texts_per_example = 1
     rows_are_examples = True
     ids_are_keys = False
+    has_after_first = False
+    sample: Mapping[str, str] = {}
     tfds_features: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -196,6 +202,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     @abc.abstractmethod
     def show(self, example: Example, prediction: Prediction) -> str:
         """Returns a prediction for a person to read."""
+
+    def highlight(self, prediction: dict[str, Any]) -> Highlighted:
+        """Returns the text of a result of `as_json` in parts with labels, for `elmo-jax demo`."""
+        return [(json.dumps(prediction, ensure_ascii=False), None)]
 
     def window(self, example: Example, first: int, sentences: int) -> Example:
         """Returns the part of a document that begins at the sentence `first` and has a number of sentences."""

@@ -19,18 +19,17 @@ from elmo_jax import files
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.model.precision import standard_numerics
-from elmo_jax.runs.folder import from_launch, read_config_file
+from elmo_jax.runs.folder import from_launch, packages_in, read_config_file
 from elmo_jax.runs.progress import Progress
-from elmo_jax.tasks.core.batches import with_overflow
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.data import TaskData, predict
+from elmo_jax.tasks.core.data import TaskData, predict, with_overflow
 from elmo_jax.tasks.core.inputs import TextEncoder, embedded
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import ADVICE, TaskSetup, check_labels, open_model, rows_of, shapes_in
-from elmo_jax.tasks.core.task import repeated_id, report
+from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
-from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.registry import check_no_code, task_config, task_of
 
 _STREAMED = 2048  # the number of examples after which predictions are returned
 
@@ -44,6 +43,7 @@ class TrainedTask:
 
     Attributes:
       config: the experiment.
+      task: the task.
       seeds: the seeds whose models are used.
     """
 
@@ -54,8 +54,9 @@ class TrainedTask:
         written = read_config_file(self._folder)
         if not written["config"].get("task"):
             raise UserError(f"{run}: the run of a biLM, not of a task; expected a run of elmo-jax task train")
-        self.config: TaskConfig = task_config(written["config"])
-        self._task = task_of(self.config.task)
+        check_no_code(self._folder, written["config"])
+        self.config: TaskConfig = task_config(written["config"], packages_in(written))
+        self.task = task_of(self.config.task)
         finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
             raise UserError(f"{run}: no seed of this task has finished training; resume with: elmo-jax task train")
@@ -64,11 +65,10 @@ class TrainedTask:
         self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
         for seed in self.seeds:
             if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
-                raise UserError(
-                    f"{run}: seed {seed} has not finished training; finished seeds: {', '.join(map(str, finished))}"
-                )
-        if len(self.seeds) > 1 and not self._task.averages:
-            raise UserError(f"{run}: predictions of the task {self._task.name} cannot be averaged; choose one seed")
+                known = ", ".join(map(str, finished))
+                raise UserError(f"{run}: seed {seed} has not finished training; finished seeds: {known}")
+        if len(self.seeds) > 1 and not self.task.averages:
+            raise UserError(f"{run}: predictions of the task {self.task.name} cannot be averaged; choose one seed")
         with _reading(self._folder / "inputs.json") as file:
             inputs = files.read_checksummed_json(file, ADVICE)
         with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
@@ -84,41 +84,21 @@ class TrainedTask:
                 f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
                 f" {bilm.fingerprint[:12]}; give the biLM that it was trained with"
             )
-        mesh = make_mesh(jax.local_devices())
-        self._setup: TaskSetup[Any, Any] = TaskSetup(
-            self._task, self.config, inputs["labels"], vocabulary, table, bilm, mesh
-        )
+        given = (self.config, inputs["labels"], vocabulary, table, bilm, make_mesh(jax.local_devices()))
+        self._setup: TaskSetup[Any, Any] = TaskSetup(self.task, *given)
         self._program = TaskProgram(self._setup)
         self._models = [self._program.load(self._folder, seed, layers_are_given=True) for seed in self.seeds]
 
     def _is_finished(self, seed: int) -> bool:
         return (self._folder / f"seed_{seed}" / "result.json").is_file()
 
-    @property
-    def texts_per_example(self) -> int:
-        """The number of texts that an example has: 2 for premise and hypothesis, or question and paragraph."""
-        return self._task.texts_per_example
-
-    @property
-    def reads_documents(self) -> bool:
-        """Whether an example is a whole text of several sentences."""
-        return not self._task.rows_are_examples
-
-    @property
-    def reads_texts(self) -> bool:
-        """Whether an example is a whole text without sentences, as for classifiers that were trained on such texts."""
-        return self._task.splitter(self.config) is not None
-
     def read(self, source: str) -> Examples:
         """Returns the examples of a file in the format of `data.test`, whose annotation some tasks may lack."""
-        examples = Examples(read_source(self._task, self.config, source, "prediction"))
-        twice = repeated_id(examples)
-        report(source, {f"examples with an id of another one, such as {twice!r}": 1 if twice else 0})
-        return examples
+        return Examples(read_source(self.task, self.config, source, "prediction"))
 
     def split(self, *texts: str) -> list[Any]:
         """Returns the inputs of `predict` in the running text, or texts, of one example; see `sources.split_texts`."""
-        return split_texts(self._task, self.config, *texts)
+        return split_texts(self.task, self.config, *texts)
 
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
@@ -142,32 +122,23 @@ class TrainedTask:
 
     def stream(self, inputs: Sequence[Any]) -> Iterator[Any]:
         """Yields what `predict` returns, in order, while further predictions are made."""
-        return (self._json(e, p) for e, p in self._predicted(inputs))
+        return (self._json(example, prediction) for example, prediction in self.pairs(inputs))
 
     def _json(self, example: Any, prediction: Any) -> dict[str, Any]:
         name = getattr(example, "id", "")
-        return {**({"id": name} if name else {}), **self._task.as_json(example, prediction)}
-
-    def shown(self, inputs: Sequence[Any]) -> Iterator[str]:
-        """Yields the predictions for a person to read, as `stream` does."""
-        return (self._task.show(e, p) for e, p in self._predicted(inputs))
+        return {**({"id": name} if name else {}), **self.task.as_json(example, prediction)}
 
     def without_examples(self, inputs: Sequence[Any]) -> int:
         """Returns the number of inputs without a prediction, which are sentences without a predicate."""
         return 0 if isinstance(inputs, Examples) else sum(not self._examples([item]) for item in inputs)
-
-    def written(self, inputs: Sequence[Any]) -> dict[str, str]:
-        """Returns the predictions in the task's own file format, by the ending of the file; see `Task.files`."""
-        predicted = list(self._predicted(inputs))
-        return self._task.files([e for e, _ in predicted], [p for _, p in predicted])
 
     def evaluate(self, source: str, predictions: str | os.PathLike[str] | None = None) -> dict[str, float]:
         """Returns the official metrics in percent on the annotated examples of a source, a path or a TFDS name.
 
         The predictions are written as JSON lines to the file `predictions`, if one is given.
         """
-        examples = read_source(self._task, self.config, source, "evaluation")
-        check_labels(self._task, examples, self._setup.labels, source)
+        examples = read_source(self.task, self.config, source, "evaluation")
+        check_labels(self.task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._report_unknown(examples, source)
@@ -175,13 +146,13 @@ class TrainedTask:
         if predictions is not None:
             lines = [json.dumps(self._json(e, p), ensure_ascii=False) for e, p in zip(examples, found, strict=True)]
             files.write_text(files.parse_path(predictions), "".join(f"{line}\n" for line in lines))
-        return self._task.score(examples, found)
+        return self.task.score(examples, found)
 
-    def _predicted(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yields the examples of a user's words with their predictions, `_STREAMED` after `_STREAMED`."""
+    def pairs(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields the examples of the inputs of `predict` with their predictions, as `task` has them, like `stream`."""
         examples = inputs if isinstance(inputs, Examples) else self._examples(inputs)
         self._report_unknown(examples, "the text")
-        words = [] if examples is inputs else self._task.overlooked(inputs, self._setup.labels)
+        words = [] if examples is inputs else self.task.overlooked(inputs, self._setup.labels)
         shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
         report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
         # With a norm of the batch, predictions depend on all examples.
@@ -197,21 +168,21 @@ class TrainedTask:
             raise UserError(f"expected a list of examples, got {str(inputs)[:80]!r}")
         for item in inputs:
             texts = item if isinstance(item, tuple) else (item,)
-            if len(texts) != self._task.texts_per_example:
-                expected = self._task.texts_per_example
+            if len(texts) != self.task.texts_per_example:
+                expected = self.task.texts_per_example
                 raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
             for text in texts:
-                rows = [text] if self._task.rows_are_examples else text
+                rows = [text] if self.task.rows_are_examples else text
                 if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; split text into words")
-            found += self._task.from_words(texts, self._setup.labels)
+            found += self.task.from_words(texts, self._setup.labels)
         return found
 
     def _report_unknown(self, examples: Sequence[Any], source: str) -> None:
         """Reports on stderr, once for each source, how many words have no vector here though they may be pretrained."""
         if not self.config.word_vectors.path or source in self._reported:
             return
-        words = {word for row in rows_of(self._task, examples) for word in row}
+        words = {word for row in rows_of(self.task, examples) for word in row}
         unknown = sum(self._setup.vocabulary.word_id(word) == UNKNOWN_ID for word in words)
         if unknown:
             self._reported.add(source)
@@ -227,7 +198,7 @@ class TrainedTask:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None
         encoder = TextEncoder(self._setup, functools.partial(embedded, bilm) if bilm else None)
-        shapes = with_overflow(self._shapes, [self._task.size(example) for example in examples])
+        shapes = with_overflow(self._shapes, [self.task.size(example) for example in examples])
         data = TaskData(self._setup, encoder, examples, shapes)
         return predict(self._setup, self._program, self._models, data, progress)
 

@@ -1,4 +1,4 @@
-"""Trains a task with one seed, starting from the first step or the newest checkpoint, and selects the best epoch.
+"""Trains a task with each seed, starting from the first step or the newest checkpoint, and selects the best epoch.
 
 The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics,
 the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
@@ -8,24 +8,28 @@ scatter-adds are not deterministic without `--xla_gpu_deterministic_ops`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
 
+from elmo_jax import files
 from elmo_jax.errors import UserError
 from elmo_jax.interrupts import Stopped, StopSignals
-from elmo_jax.tasks.core.data import TaskData, predict
-from elmo_jax.tasks.core.inputs import elmo_mixes
+from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes, predict, size_of, with_overflow
+from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
+from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.optimizer import learning_rate
 from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
-from elmo_jax.tasks.core.setup import TaskSetup
-from elmo_jax.tasks.core.task import Example, Prediction
+from elmo_jax.tasks.core.setup import ADVICE, SPLITS, TaskSetup, rows_of, shapes_in
+from elmo_jax.tasks.core.task import Shape
 from elmo_jax.training.run_context import RunContext, is_out_of_patience
 
 KEPT = 2  # the number of newest checkpoints that are kept in addition to the best one
@@ -46,26 +50,68 @@ def best_step(metrics: dict[int, float]) -> int | None:
     return max(metrics, key=metrics.__getitem__, default=None)
 
 
-@dataclasses.dataclass
-class Trainer(Generic[Example, Prediction]):
-    """The training with one seed."""
+class Trainer:
+    """The examples of a run in batches, its compiled programs, and the loop over epochs and steps.
 
-    setup: TaskSetup[Example, Prediction]  # the task and the experiment
-    program: TaskProgram  # the training step and the evaluation, compiled once for all seeds
-    data: dict[str, TaskData[Example]]  # the examples of `train` and `dev`
-    seed: int  # the random seed for the initial parameters, dropout and the order of the examples
-    constants: Any  # the arrays that are not trained; see `TaskProgram.constants`
-    workdir: epath.Path  # the seed's folder
+    Attributes:
+      setup: the task and the experiment.
+      program: the training step and the evaluation, compiled once for all seeds.
+      data: the examples of each split that has some.
+      layers_are_given: whether the frozen layers of the biLM are read from files.
+    """
 
-    def train(self, signals: StopSignals) -> TaskState | Stopped:
-        """Trains to the end and returns the state of the best evaluation; or trains until a signal arrives."""
-        self._config, self._signals = self.setup.config.train, signals
+    def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
+        """Compiles the programs, unless all seeds are finished, and computes the frozen layers that are not stored."""
+        self.setup, self.program, self._workdir = setup, TaskProgram(setup), workdir
+        self.layers_are_given = setup.bilm is not None and setup.config.elmo.vectors == "cached"
+        self._layers: StoredLayers | None = None
+        shapes = self._shapes(splits)
+        setup.save(workdir, shapes)
+        encoder = TextEncoder(setup, self._layers_of if self.layers_are_given else None)
+        self.data = {
+            name: TaskData(setup, encoder, examples, shapes, trains=name == "train")
+            for name, examples in splits.items()
+            if examples
+        }
+        seeds = setup.config.seeds
+        compiling: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
+            train, *others = (data.batch_of_each_shape() for data in self.data.values())
+            constants = self.program.constants(seeds[0], self.layers_are_given)
+            compiling = self.program.compiling(train, sum(others, []), constants)
+        with compiling:
+            if setup.bilm is not None and self.layers_are_given:
+                rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
+                folder = files.local(setup.config.elmo.cache or workdir / "elmo")
+                self._layers = StoredLayers(make(folder, setup.bilm, rows, setup.config.elmo.dtype).files)
+
+    def _layers_of(self, rows: Rows) -> list[Any]:
+        """Returns the frozen layers of each row; none of rows that only fill a batch, nor for compilation."""
+        return [self._layers[words] if words and self._layers else () for words in rows]
+
+    def _shapes(self, splits: dict[str, list[Any]]) -> tuple[Shape, ...]:
+        """Returns the shapes of the batches, which stay those of the first launch, also on other devices."""
+        task, train, file = self.setup.task, self.setup.config.train, self._workdir / "inputs.json"
+        if file.exists():
+            return shapes_in(files.read_checksummed_json(file, ADVICE))
+        ladder = Ladder.of(self.setup.mesh)
+        sizes = [size_of(task, example, train.max_sentences) for example in splits["train"]]
+        shapes = choose_shapes(sizes, train.num_buckets or ladder.buckets, ladder)
+        return with_overflow(shapes, [task.size(example) for name in SPLITS[1:] for example in splits[name]])
+
+    def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped:
+        """Trains with a seed and returns the state of the best evaluation; or trains until a signal arrives.
+
+        The seed determines the initial parameters, dropout and the order of the examples.
+        """
+        self._config, self._signals, self._seed = self.setup.config.train, signals, seed
+        self._constants = self.program.constants(seed, self.layers_are_given)
         batches = self.data["train"].epoch(None)
         self._steps = self._config.epochs * len(batches)  # the updates of all epochs
-        with RunContext(self.workdir, KEPT) as self._context:
+        with RunContext(self._workdir / f"seed_{seed}", KEPT) as self._context:
             batch = self.data["train"].arrays(batches[0])
             found = self._context.checkpoints.restore(self.program.abstract_state(batch))
-            state, step = found or (self.program.first_state(self.seed, batch), 0)
+            state, step = found or (self.program.first_state(seed, batch), 0)
             self._context.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
             if not self._context.log.records:
                 state = self._evaluate(state, 0.0)
@@ -94,11 +140,11 @@ class Trainer(Generic[Example, Prediction]):
         """
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self.data["train"], self.program
-        batches = data.epoch(np.random.default_rng([self.seed, epoch]))[int(state.batch) :]
+        batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
         evaluations = self._evaluations()
-        seed, constants = np.uint32(self.seed), self.constants
+        seed, constants = np.uint32(self._seed), self._constants
         step, began, before = int(state.step), time.perf_counter(), 0.0
-        for _, host in data.iterate(batches, (self.seed, epoch)):
+        for _, host in data.iterate(batches, (self._seed, epoch)):
             rate = np.float32(self._rate(step, evaluations))
             state, loss = program.train_step(state, program.place(host), constants, rate, seed)
             self._check_loss(float(before), step)  # of the step before, while this one runs
@@ -117,10 +163,9 @@ class Trainer(Generic[Example, Prediction]):
         return self._evaluate(state) if due else state
 
     def _check_loss(self, loss: float, step: int) -> None:
-        """Raises `UserError` if the loss of the first `step` updates is not finite."""
         if not np.isfinite(loss):
             raise UserError(
-                f"{self.workdir}: the loss became infinite or NaN before step {step}; try a lower"
+                f"{self._workdir}: seed {self._seed}: the loss became infinite or NaN before step {step}; try a lower"
                 " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
             )
 
@@ -145,7 +190,7 @@ class Trainer(Generic[Example, Prediction]):
         if began is not None and int(state.interval.steps):
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
-        predictions = predict(self.setup, self.program, [(params, self.constants)], dev)
+        predictions = predict(self.setup, self.program, [(params, self._constants)], dev)
         metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
@@ -160,7 +205,7 @@ class Trainer(Generic[Example, Prediction]):
             shown = f"{values['train/words_per_second']:,.0f} words/s · loss {values['train/loss']:.4f} · {shown}"
             shown += self._context.last_save()
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
-            self._context.progress.show(f"seed {self.seed} · {shown}", epoch, left)
+            self._context.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._context.log.flush()
         state = self._with(state, interval=TaskInterval.empty())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one

@@ -16,11 +16,20 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.coref.mentions import Words, head_weights, mention_scores, span_vectors
 from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_loss, antecedent_places, antecedent_scores
 from elmo_jax.tasks.coref.reader import GENRES
-from elmo_jax.tasks.coref.scorer import Scorer
-from elmo_jax.tasks.coref.spans import Kept, WordPlaces, candidates, document_of, keep_spans
+from elmo_jax.tasks.coref.spans import (
+    Kept,
+    Scorer,
+    WordPlaces,
+    Words,
+    candidates,
+    document_of,
+    head_weights,
+    keep_spans,
+    mention_scores,
+    span_vectors,
+)
 from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.tasks.layers.recurrent import CoupledBiLSTM
 from elmo_jax.types import Tree

@@ -18,7 +18,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from elmo_jax.model.dropout import dropped
-from elmo_jax.tasks.coref.scorer import finish
+from elmo_jax.tasks.coref.spans import finish
 from elmo_jax.tasks.layers.dense import product
 from elmo_jax.types import Tree
 

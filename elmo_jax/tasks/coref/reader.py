@@ -1,13 +1,13 @@
-"""Reads documents with coreference in the columns of CoNLL-2012."""
+"""Reads documents with coreference in the columns of CoNLL-2012 and in the JSON lines of e2e-coref."""
 
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from elmo_jax.tasks.formats.lines import cells
+from elmo_jax.tasks.formats.lines import cells, read_json
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
@@ -16,9 +16,11 @@ GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")  # the first letters of the 
 Mention = tuple[int, int]  # the first and the last word, counted from 0 over the document
 Singletons = Literal["keep", "drop"]  # what happens to clusters of one mention, which OntoNotes does not have
 
+NO_SPEAKER = "-"
 _WORD, _SPEAKER, _COLUMNS = 3, 9, 12
 _BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]{1,9})\s*")
 _REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
+_KEY = re.compile(r"(.+)_([0-9]+)")  # of e2e-coref: the name of the document and the number of its part
 _SLASHED = {"/.": ".", "/?": "?"}  # the spellings of these words in some transcripts of CoNLL-2012
 
 
@@ -53,85 +55,69 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
         another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
-    reading: _Reading | None = None
+    header: tuple[str, str] | None = None  # the name and the part of the document that is being read
+    lines: list[Line] = []
     line = Line(0, "")
     for line in read_lines(path):
         if line.text.startswith("#begin document"):
             match = _BEGIN.fullmatch(line.text)
-            if not match or reading:
-                expected = "#end document" if reading else "'#begin document (name); part 0'"
+            if not match or header:
+                expected = "#end document" if header else "'#begin document (name); part 0'"
                 raise error_at(path, line.number, f"expected {expected}, found {line.text!r}")
-            reading = _Reading(path, match[1], match[2])
+            header, lines = (match[1], match[2]), []
         elif line.text.startswith("#end document"):
-            if not reading:
+            if not header:
                 raise error_at(path, line.number, "#end document without a #begin document before it")
-            documents.append(reading.finish(singletons))
-            reading = None
-        elif is_blank(line.text):
-            if reading:
-                reading.end_sentence()
-        elif reading:
-            reading.add(line)
-        else:
+            documents.append(_document(path, *header, lines, singletons))
+            header = None
+        elif header:
+            lines.append(line)
+        elif not is_blank(line.text):
             raise error_at(path, line.number, f"expected '#begin document (name); part 0', found {line.text!r}")
-    if reading:
-        raise error_at(path, line.number, f"the file ends inside the document {reading.name!r}, without #end document")
+    if header:
+        _document(path, *header, lines, singletons)  # what is wrong with its lines comes first
+        raise error_at(path, line.number, f"the file ends inside the document {header[0]!r}, without #end document")
     return documents
 
 
-class _Reading:
-    """A document that is being read."""
-
-    def __init__(self, path: Path, name: str, part: str) -> None:
-        self.path, self.name, self.part = path, name, part
-        self.sentences: list[list[str]] = [[]]  # the last one is being read
-        self.speakers: list[list[str]] = [[]]
-        self.words = self.columns = 0  # the number of words, and that of the columns of the line before
-        # the first word and the line of open mentions, by entity
-        self.open: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.entities: defaultdict[str, list[Mention]] = defaultdict(list)
-
-    def add(self, line: Line) -> None:
-        """Adds a word."""
+def _document(path: Path, name: str, part: str, lines: Sequence[Line], singletons: Singletons) -> Document:
+    sentences: list[list[str]] = [[]]  # the last one is being read
+    speakers: list[list[str]] = [[]]
+    words = columns = 0  # the number of words, and that of the columns of the line before
+    opened: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # the first word and the line, by entity
+    entities: defaultdict[str, list[Mention]] = defaultdict(list)
+    for line in lines:
+        if is_blank(line.text):
+            if sentences[-1]:
+                sentences.append([])
+                speakers.append([])
+            continue
         row = cells(line.text)
         if len(row) < _COLUMNS:
-            raise error_at(self.path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
-        if self.sentences[-1] and len(row) != self.columns:
-            message = f"expected {self.columns} columns, as in the first line of the sentence, found {len(row)}"
-            raise error_at(self.path, line.number, message)
-        self.columns = len(row)
+            raise error_at(path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
+        if sentences[-1] and len(row) != columns:
+            message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
+            raise error_at(path, line.number, message)
+        columns = len(row)
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             match = _REFERENCE.fullmatch(reference)
             if not match or not (match[1] or match[3]):
-                expected = f"expected -, (12, 12) or (12) as coreference, found {reference!r}"
-                raise error_at(self.path, line.number, expected)
+                raise error_at(path, line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
             opens, entity, closes = match.groups()
             if opens:
-                self.open[entity].append((self.words, line.number))
+                opened[entity].append((words, line.number))
             if closes:
-                if not self.open[entity]:
-                    raise error_at(self.path, line.number, f"'{entity})' closes a mention that was not opened")
-                self.entities[entity].append((self.open[entity].pop()[0], self.words))
-        self.sentences[-1].append(_SLASHED.get(row[_WORD], row[_WORD]))
-        self.speakers[-1].append(row[_SPEAKER])
-        self.words += 1
-
-    def end_sentence(self) -> None:
-        """Ends the sentence if one has begun."""
-        if self.sentences[-1]:
-            self.sentences.append([])
-            self.speakers.append([])
-
-    def finish(self, singletons: Singletons) -> Document:
-        """Ends the document and returns it."""
-        self.end_sentence()
-        unclosed = [(number, entity) for entity, mentions in self.open.items() for _, number in mentions]
-        if unclosed:
-            number, entity = min(unclosed)
-            raise error_at(self.path, number, f"'({entity}' opens a mention that the document does not close")
-        clusters = clustered(self.entities.values(), singletons)
-        genre = genre_of(self.name)
-        return Document(self.name, self.part, genre, self.sentences[:-1], self.speakers[:-1], clusters)
+                if not opened[entity]:
+                    raise error_at(path, line.number, f"'{entity})' closes a mention that was not opened")
+                entities[entity].append((opened[entity].pop()[0], words))
+        sentences[-1].append(_SLASHED.get(row[_WORD], row[_WORD]))
+        speakers[-1].append(row[_SPEAKER])
+        words += 1
+    if unclosed := [(number, entity) for entity, mentions in opened.items() for _, number in mentions]:
+        number, entity = min(unclosed)
+        raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
+    clusters = clustered(entities.values(), singletons)
+    return Document(name, part, genre_of(name), [*filter(None, sentences)], [*filter(None, speakers)], clusters)
 
 
 def genre_of(name: str) -> str | None:
@@ -150,3 +136,37 @@ def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> 
             cluster_of[mention] = together
     clusters = {id(cluster): sorted(cluster) for cluster in cluster_of.values()}
     return sorted(cluster for cluster in clusters.values() if singletons == "keep" or len(cluster) > 1)
+
+
+def read_json_lines(path: Path, singletons: Singletons = "keep") -> list[Document]:
+    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`.
+
+    Raises:
+      UserError: a line is not such an object, or a mention is not in the document.
+    """
+    return [_from_json(path, line, singletons) for line in read_lines(path) if not is_blank(line.text)]
+
+
+def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
+    value = read_json(path, line.text, line.number)
+    sentences = value.get("sentences") if isinstance(value, dict) else None
+    if not _nested(sentences, 2, str) or not sentences or not all(sentences):
+        raise error_at(path, line.number, "expected an object with 'sentences', lists of words, as e2e-coref has it")
+    speakers = value.get("speakers") or [[NO_SPEAKER] * len(words) for words in sentences]
+    if not _nested(speakers, 2, str) or list(map(len, speakers)) != list(map(len, sentences)):
+        raise error_at(path, line.number, "'speakers': expected one for every word of 'sentences'")
+    clusters, words = value.get("clusters", []), sum(map(len, sentences))
+    if not _nested(clusters, 3, int) or not all(len(m) == 2 and 0 <= m[0] <= m[1] < words for c in clusters for m in c):
+        expected = f"expected lists of [first, last] word, from 0 to {words - 1}"
+        raise error_at(path, line.number, f"'clusters': {expected}")
+    match = _KEY.fullmatch(str(value.get("doc_key", "")))
+    name, part = match.groups() if match else (str(value.get("doc_key", "")), "0")
+    mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
+    return Document(name, part, genre_of(name), sentences, speakers, clustered(mentions, singletons))
+
+
+def _nested(value: Any, depth: int, kind: type) -> bool:
+    """Returns whether a value is lists in lists, `depth` of them, of items of one type."""
+    if depth == 0:
+        return type(value) is kind
+    return isinstance(value, list) and all(_nested(item, depth - 1, kind) for item in value)

@@ -1,6 +1,7 @@
 """Implements coreference resolution as a task of the trainer; an example is a document with one sentence per row."""
 
 import dataclasses
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +11,11 @@ import numpy as np
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig, TaskTrainConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Task, Text, Use
-from elmo_jax.tasks.coref.json_lines import NO_SPEAKER, read_json_lines
+from elmo_jax.tasks.core.tagging import highlight_spans
+from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Task, Text, Use
 from elmo_jax.tasks.coref.metric import metric
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
-from elmo_jax.tasks.coref.reader import GENRES, Document, Mention, Singletons, read
+from elmo_jax.tasks.coref.reader import GENRES, NO_SPEAKER, Document, Mention, Singletons, read, read_json_lines
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.text_files import without_suffix
 
@@ -46,6 +47,7 @@ class Coref(Task[Document, Prediction]):
     train = TaskTrainConfig(batch_size=1, max_sentences=50)
     ids_are_keys = True
     rows_are_examples = False
+    sample = {"Text": "Ada lost the key to her house. A neighbour found it and gave it back to her."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Document]:
         """Reads a file, or files of a folder (`files_of`).
@@ -152,6 +154,14 @@ class Coref(Task[Document, Prediction]):
             for cluster in prediction
         ]
         return {"sentences": example.sentences, "clusters": entities}
+
+    def highlight(self, prediction: dict[str, Any]) -> Highlighted:
+        """Returns the text with the number of each mention's entity, and then the mentions of each entity."""
+        words = list(itertools.chain(*prediction["sentences"]))
+        entities = list(enumerate(prediction["clusters"], 1))
+        mentions = [(m["start"], m["end"], str(number)) for number, entity in entities for m in entity]
+        lists = [(f"\n{number}: {' · '.join(m['text'] for m in entity)}", None) for number, entity in entities]
+        return [*highlight_spans(words, mentions), *lists]
 
     def show(self, example: Document, prediction: Prediction) -> str:
         """Returns one sentence per line with mentions in brackets, as in `[1 Ada] praised [2 [1 her] mother] .`."""

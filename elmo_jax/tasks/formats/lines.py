@@ -1,12 +1,19 @@
-"""Reads the parts of task files: groups of lines, columns, JSON and escapes; `text_files` reads lines themselves."""
+"""Reads the parts of task files: groups of lines, columns, JSON, escapes, and records of named fields.
 
+`text_files` reads the lines themselves. Records are JSON lines, CSV, or tab-separated rows, whose cells have no quotes
+by default.
+"""
+
+import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from elmo_jax.text_files import Line, error_at, read_lines
+from elmo_jax.tasks.core.task import report
+from elmo_jax.text_files import Line, error_at, read_lines, without_suffix
 from elmo_jax.words import is_blank, split_words
 
 # The escapes of the Penn Treebank, which stand for characters that its own notation needs.
@@ -18,11 +25,10 @@ def read_json(path: Path, text: str, number: int) -> Any:
     """Returns the value of a JSON text, whose first line is the line `number` of the file.
 
     Raises:
-      UserError: it is not JSON, is nested too deeply, or has a number that is too long, half of a surrogate pair, or an
-        object with two fields of one name.
+      UserError: it is not JSON, is nested too deeply, or has a number that is too long or half of a surrogate pair.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_object)
+        value = json.loads(text)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -33,13 +39,6 @@ def read_json(path: Path, text: str, number: int) -> Any:
     except (ValueError, RecursionError) as error:
         raise error_at(path, number, f"not JSON that can be read ({' '.join(str(error).split())[:80]})") from None
     return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError(f"an object has two fields of one name: {', '.join(name for name, _ in pairs)}")
-    return fields
 
 
 def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:
@@ -80,3 +79,68 @@ def unescape(word: str) -> str:
 def without_backslashes(word: str) -> str:
     r"""Returns a word with `/` and `*` in place of `\/` and `\*`."""
     return _BACKSLASH.sub(r"\1", word)
+
+
+Quoting = Literal["none", "csv"]  # of tab-separated files; those with commas always have quotes
+_ESCAPED = re.compile(r'"([^"]|"")*""([^"]|"")*"')
+SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
+
+
+def suffix_of(source: str | Path) -> str:
+    """Returns the ending of a file's name in lower case, before that of a compression."""
+    return without_suffix(Path(source)).suffix.lower()
+
+
+def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number of the first line of each record, and its fields by name.
+
+    Args:
+      path: JSON lines (`.jsonl`, `.ndjson`), a table with commas (`.csv`), or one with tabs (any other name).
+      quoting: whether cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
+      columns: the names of the columns of a table whose first row has none of them; without any, the first row always
+        has the names.
+
+    Raises:
+      UserError: a line is not a JSON object, a row has another number of cells than the first one, two columns have one
+        name, or the quotes of a cell are wrong.
+    """
+    suffix = suffix_of(path)
+    if suffix in (".jsonl", ".ndjson"):
+        for number, text in read_lines(path):
+            if not is_blank(text):
+                record = read_json(path, text, number)
+                if not isinstance(record, dict):
+                    raise error_at(path, number, f"expected a JSON object, found {text[:40]!r}")
+                yield number, record
+        return
+    names: list[str] = []
+    escaped = 0
+    for number, row in _rows(path, "," if suffix == ".csv" else "\t", suffix == ".csv" or quoting == "csv"):
+        if not names:
+            has_names = not columns or not {cell.strip() for cell in row}.isdisjoint(columns)
+            names = [cell.strip() for cell in row] if has_names else list(columns)
+            twice = [name for name, uses in Counter(names).items() if uses > 1]
+            if twice:
+                raise error_at(path, number, f"two columns have the name {twice[0]!r}; rename one")
+            if has_names:
+                continue
+        if len(row) != len(names):
+            advice = "; a text with commas needs double quotes around it" if suffix == ".csv" else " separated by tabs"
+            raise error_at(path, number, f"expected {len(names)} columns, found {len(row)}{advice}")
+        escaped += quoting == "none" and suffix != ".csv" and any(map(_ESCAPED.fullmatch, row))
+        yield number, dict(zip(names, row, strict=True))
+    report(path, {"rows with doubled quotes, read as they are; config.data.quoting=csv would undo them": escaped})
+
+
+def _rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the first line and the cells of each row that is not empty."""
+    csv.field_size_limit(2**31 - 1)
+    lines = (f"{line.text}\n" for line in read_lines(path))
+    rows, first = csv.reader(lines, delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE, strict=True), 1
+    try:
+        for row in rows:
+            if not all(map(is_blank, row)):
+                yield first, row
+            first = rows.line_num + 1
+    except csv.Error as error:
+        raise error_at(path, first, f"not a row of quoted cells ({error})") from None

@@ -1,7 +1,7 @@
 """Reads the examples of a task from files or from a split of a TFDS dataset."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, Use, repeated_id
+from elmo_jax.tasks.registry import imported, one_line
 from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
@@ -48,11 +49,25 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use)
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
     else:
-        examples = task.read(str(local(source)), config, use)
+        path = str(local(source))
+        examples = _read_with(task, path, config, use) if config.data.reader else task.read(path, config, use)
     if not examples:
         raise UserError(f"{source}: has no examples of the task {task.name}")
     _check_words(source, [row for example in examples for text in task.texts(example) for row in text])
     return examples
+
+
+def _read_with(task: Task[Any, Any], path: str, config: TaskConfig, use: Use) -> list[Any]:
+    reader = imported(config.data.reader, "config.data.reader")
+    try:
+        examples = list(reader(path, config, use))
+        for example in examples:
+            task.size(example)
+        return examples
+    except UserError:
+        raise
+    except Exception as error:  # it is the user's own code
+        raise UserError(f"config.data.reader: {config.data.reader} cannot read {path}: {one_line(error)}") from None
 
 
 def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[Any]:
@@ -140,37 +155,27 @@ def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
       UserError: the folder has no such files, or not exactly one for a name in the list.
     """
     path, part = split_brackets(source)
-    if isinstance(part, str):
-        listed_files = _listed_files(path, local(part), endings) if part and path.is_dir() else [Path(source)]
-        return listed_files, slice(None)
-    if not path.is_dir():
-        return [path], part
-    files = _files_below(path, endings)
-    if not files:
-        raise UserError(f"{path}: has no files whose names end with {', '.join(endings)}")
-    return files, part
-
-
-def _files_below(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    if not path.is_dir() or part == "":
+        return ([Path(source)], slice(None)) if isinstance(part, str) else ([path], part)
+    every = sorted(file for file in path.rglob("*") if file.name.endswith(endings))
     # OntoNotes has each document twice, with gold and with automatic annotation.
-    files = sorted(file for file in folder.rglob("*") if file.name.endswith(endings))
-    return [file for file in files if file.name.endswith("gold_conll")] or files
-
-
-def _listed_files(folder: Path, listing: Path, endings: tuple[str, ...]) -> list[Path]:
-    by_name: dict[str, list[Path]] = {}
-    for file in _files_below(folder, endings):
-        by_name.setdefault(file.name.partition(".")[0], []).append(file)
-    found = []
+    every = [file for file in every if file.name.endswith("gold_conll")] or every
+    if not every:
+        raise UserError(f"{path}: has no files whose names end with {', '.join(endings)}")
+    if not isinstance(part, str):
+        return every, part
+    by_name: defaultdict[str, list[Path]] = defaultdict(list)
+    for file in every:
+        by_name[file.name.partition(".")[0]].append(file)
+    chosen, listing = [], local(part)
     for number, text in read_lines(listing):
-        name = text.strip()
-        if name:
-            parts = Path(name).parts
-            places = [f for f in by_name.get(parts[-1], []) if f.parts[-len(parts) : -1] == parts[:-1]]
-            if len(places) != 1:
-                expected = f"one file in {folder} whose name ends with {', '.join(endings)}, found {len(places)}"
+        if name := text.strip():
+            *folders, document = Path(name).parts
+            found = [file for file in by_name[document] if [*file.parts][-1 - len(folders) : -1] == folders]
+            if len(found) != 1:
+                expected = f"one file in {path} whose name ends with {', '.join(endings)}, found {len(found)}"
                 raise error_at(listing, number, f"{name!r}: expected {expected}")
-            found += places
-    if not found:
+            chosen += found
+    if not chosen:
         raise UserError(f"{listing}: the list is empty; expected names of documents, one per line")
-    return found
+    return chosen, slice(None)

@@ -43,10 +43,10 @@ def read(
         sentences, or the last two have tags of entities, and `word` or `tag` does not say which column is read.
     """
     examples: list[TaggedSentence] = []
-    columns = skipped = 0
+    skipped = 0
     found = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
+    columns = len(found[0][1][0]) if found else 0
     for block, rows in found:
-        columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < max(2, word, tag):
                 expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
@@ -55,27 +55,25 @@ def read(
                 first = block[0] if block is found[0][0] and block[0].text.startswith("#") else line
                 raise _refused(path, first, f"expected {expected}, found {line.text!r}")
     _check_columns(path, [rows for _, rows in found], word, tag)
-    found = [(block, [[row[word - 1], row[tag - 1].strip()] for row in rows]) for block, rows in found]
-    notation = known_scheme(path, scheme, [[row[-1] for row in rows] for _, rows in found])
+    notation = known_scheme(path, scheme, [[row[tag - 1].strip() for row in rows] for _, rows in found])
     for block, rows in found:
-        for line, row in zip(block, rows, strict=True):
-            if is_blank(row[0]) and empty_words == "error":
-                advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
-                raise error_at(path, line.number, f"the word is empty; {advice}")
         try:
-            tags = to_bio([row[-1] for row in rows], notation)
+            tags = to_bio([row[tag - 1].strip() for row in rows], notation)
         except TagError as error:
             raise _refused(path, block[error.position], error.reason) from None
         kept: list[tuple[str, str]] = []
         opens = False  # whether the first word of a span was left out, which then begins at its next one
-        for row, bio in zip(rows, tags, strict=True):
+        for line, row, bio in zip(block, rows, tags, strict=True):
             opens = bio[0] == "B" or (opens and bio[0] == "I")
-            if not is_blank(row[0]):
-                kept.append((row[0], f"B{bio[1:]}" if opens else bio))
+            if not is_blank(row[word - 1]):
+                kept.append((row[word - 1], f"B{bio[1:]}" if opens else bio))
                 opens = False
+            elif empty_words == "error":
+                advice = "remove the line, or leave such lines out with config.data.empty_words=skip"
+                raise error_at(path, line.number, f"the word is empty; {advice}")
         skipped += len(rows) - len(kept)
         if kept:
-            examples.append(TaggedSentence([word for word, _ in kept], [tag for _, tag in kept]))
+            examples.append(TaggedSentence(*map(list, zip(*kept, strict=True))))
     report_scheme(path, scheme, notation)
     report(path, {"lines left out, since their word is empty": skipped})
     return examples

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
-
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags, in_brackets, spans_as_json
+from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples, Use
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
@@ -37,9 +35,13 @@ class NER(TaggingTask[TaggedSentence]):
 
     name = "ner"
     metric = "f1"
+    spans_and_label = ("entities", "type")
     data = NERDataConfig()
     model = NERModel()
+    network = Tagger
     closed_labels = True
+    has_after_first = True
+    sample = {"Text": "Ada Lovelace met Charles Babbage in London."}
     tfds_features = ("tokens", "ner")
 
     def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
@@ -84,10 +86,6 @@ class NER(TaggingTask[TaggedSentence]):
             examples = [TaggedSentence(e.tokens, to_bioul(e.tags)) for e in examples]
         return super().arrays(examples, number, shape, labels)
 
-    def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the tagger."""
-        return Tagger(config.model, tuple(labels["tags"]))
-
     def decode(
         self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: Any
     ) -> list[Tags]:
@@ -99,15 +97,6 @@ class NER(TaggingTask[TaggedSentence]):
         """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""
         gold = [example.tags for example in examples]
         return score_spans(gold, predictions).metrics(accuracy=tag_accuracy(gold, predictions))
-
-    def as_json(self, example: TaggedSentence, prediction: Tags) -> dict[str, Any]:
-        """Returns `tokens`, `tags` and `entities`, which have a `type`."""
-        entities = spans_as_json("type", example.tokens, spans(prediction))
-        return {**super().as_json(example, prediction), "entities": entities}
-
-    def show(self, example: TaggedSentence, prediction: Tags) -> str:
-        """Returns the sentence with its entities in brackets, as in `[PER Ada Lovelace] wrote …`."""
-        return in_brackets(example.tokens, spans(prediction))
 
 
 TASK = NER()

@@ -5,7 +5,7 @@ both directions of the top layer, E numbers of the ELMo mix at the output, N tag
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -15,8 +15,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.masked import mean_cross_entropy
+from elmo_jax.tasks.layers.dense import Dense, mean_cross_entropy
 from elmo_jax.tasks.layers.recurrent import BiLSTMStack
 
 
@@ -41,7 +40,7 @@ class SoftmaxTagger(nn.Module):
     """A tagger of biLSTM layers and a softmax; a second mix of ELMo is joined to the output of the top layer."""
 
     config: POSModel  # the sizes and the dropout
-    tags: int  # N
+    labels: Sequence[str]  # the N tags in the order of their numbers
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
@@ -58,6 +57,6 @@ class SoftmaxTagger(nn.Module):
         hidden = drop(stack(inputs, text.mask, deterministic=deterministic), deterministic=deterministic)  # [B, T, H]
         if text.output is not None:
             hidden = jnp.concatenate([hidden, text.output], axis=-1)  # [B, T, H + E]
-        logits = Dense(self.tags, name="tag")(hidden)  # [B, T, N]
+        logits = Dense(len(self.labels), name="tag")(hidden)  # [B, T, N]
         loss = mean_cross_entropy(logits, arrays["tags"], text.mask)
         return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})

@@ -69,31 +69,23 @@ def read_penn(path: Path) -> list[TaggedSentence]:
     Raises:
       UserError: a word has no tag.
     """
-    examples: list[TaggedSentence] = []
-    sentence: list[tuple[str, str]] = []
+    sentences: list[list[tuple[str, str]]] = [[]]  # the last one is being read
     may_end = False  # whether an empty line before this one may end the sentence
-
-    def finish() -> None:
-        if sentence:
-            examples.append(TaggedSentence([word for word, _ in sentence], [tag for _, tag in sentence]))
-            sentence.clear()
-
     last = ""  # the end of the last line that is not empty
     for line in read_lines(path):
         if _STORY.fullmatch(line.text):
-            finish()
+            sentences.append([])
             last = ""
         elif is_blank(line.text):
             may_end = last != "]"
         else:
             items = split_words(line.text)
             if may_end and items[0] not in _CLOSERS:
-                finish()
+                sentences.append([])
             may_end = False
             last = items[-1]
-            sentence += [_penn_word(path, line, item) for item in items if item not in ("[", "]")]
-    finish()
-    return examples
+            sentences[-1] += [_penn_word(path, line, item) for item in items if item not in ("[", "]")]
+    return [TaggedSentence(*map(list, zip(*sentence, strict=True))) for sentence in sentences if sentence]
 
 
 def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:

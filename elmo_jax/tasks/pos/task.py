@@ -4,12 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-import flax.linen as nn
-
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Labels, TfdsExamples, Use
+from elmo_jax.tasks.core.task import TfdsExamples, Use
 from elmo_jax.tasks.pos.model import POSModel, SoftmaxTagger
 from elmo_jax.tasks.pos.reader import Column, read_conllu, read_penn
 
@@ -30,7 +28,9 @@ class POS(TaggingTask[TaggedSentence]):
     name = "pos"
     data = POSDataConfig()
     model = POSModel()
+    network = SoftmaxTagger
     averages = True
+    sample = {"Text": "My fellow citizens, peace has come."}
     tfds_features = ("tokens", "upos", "xpos", "head")
 
     def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
@@ -50,10 +50,6 @@ class POS(TaggingTask[TaggedSentence]):
             tags = [names[record[column][i]] if names else record[column][i].decode() for i in kept]
             examples.append(TaggedSentence([record["tokens"][i].decode() for i in kept], tags))
         return examples
-
-    def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the tagger."""
-        return SoftmaxTagger(config.model, len(labels["tags"]))
 
 
 TASK = POS()

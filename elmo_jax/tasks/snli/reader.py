@@ -7,8 +7,7 @@ from pathlib import Path
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import unescape
-from elmo_jax.tasks.formats.tables import Quoting, read_records
+from elmo_jax.tasks.formats.lines import Quoting, read_records, unescape
 from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 

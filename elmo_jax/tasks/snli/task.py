@@ -5,14 +5,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
-
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.task import Labels, Splitter, TfdsExamples, Use, report
-from elmo_jax.tasks.formats.tables import Quoting
+from elmo_jax.tasks.core.task import Splitter, TfdsExamples, Use, report
+from elmo_jax.tasks.formats.lines import Quoting
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
 from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, read, tokenize
 
@@ -30,8 +28,10 @@ class SNLI(ClassificationTask):
     name = "snli"
     data = SNLIDataConfig()
     model = SNLIModel()
+    network = ESIM
     classes = LABELS
     texts_per_example = 2
+    sample = {"Premise": "A man is playing a guitar in the street.", "Hypothesis": "A person is making music."}
     text_names = ("premise", "hypothesis")
     tfds_features = ("premise", "hypothesis", "label")
 
@@ -57,10 +57,6 @@ class SNLI(ClassificationTask):
         ]
         report(source, {WITHOUT_LABEL: len(records) - len(found)})
         return found
-
-    def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns ESIM."""
-        return ESIM(config.model, len(labels["classes"]))
 
 
 TASK = SNLI()

@@ -12,12 +12,11 @@ import numpy as np
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Splitter, Task, Text, TfdsExamples, Use
+from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Splitter, Task, Text, TfdsExamples, Use
 from elmo_jax.tasks.formats.sources import split_brackets
 from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
-from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read
-from elmo_jax.tasks.squad.tokenizer import tokenize
+from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, tokenize
 from elmo_jax.words import split_words
 
 
@@ -57,6 +56,7 @@ class Squad(Task[Example, Prediction]):
     ids_are_keys = True
     averages = True
     texts_per_example = 2
+    sample = {"Question": "Where was the treaty signed?", "Paragraph": "The treaty was signed in Paris in 1783."}
     tfds_features = ("id", "title", "context", "question", "answers")
 
     def read(self, source: str, config: Any, use: Use) -> list[Example]:
@@ -147,6 +147,14 @@ class Squad(Task[Example, Prediction]):
         if prediction.no_answer is not None:
             found["no_answer_probability"] = round(prediction.no_answer, 6)
         return found
+
+    def highlight(self, prediction: dict[str, Any]) -> Highlighted:
+        """Returns the paragraph, in which the answer has its probability; or the probability of no answer below it."""
+        text, probability = prediction["paragraph"], f"{prediction['probability']:.0%}"
+        if not prediction["answer"]:
+            return [(text, None), (f"\nno answer ({probability})", None)]
+        start, end = prediction["start"], prediction["end"]
+        return [(text[:start], None), (text[start:end], probability), (text[end:], None)]
 
     def show(self, example: Example, prediction: Prediction) -> str:
         """Returns the question with its answer, and below the paragraph with the answer in brackets."""

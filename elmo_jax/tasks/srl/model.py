@@ -5,6 +5,7 @@ units, E numbers of the ELMo mix at the output, N tags.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
@@ -31,7 +32,7 @@ class RoleTagger(nn.Module):
     """Tags the arguments of one predicate per row."""
 
     config: SRLModel  # the settings of the model
-    tags: tuple[str, ...]  # the BIO tags in the order of their ids
+    tags: Sequence[str]  # the BIO tags in the order of their ids
 
     @nn.compact
     def __call__(self, sentence: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:

@@ -107,7 +107,6 @@ def read_bio(path: Path) -> list[Example]:
 
 
 def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
-    """Returns the examples of a sentence, each with all its predicates."""
     predicates = tuple(sorted({example.predicate for example in examples}))
     return [dataclasses.replace(example, predicates=predicates) for example in examples]
 

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-import flax.linen as nn
 import numpy as np
 
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
-from elmo_jax.tasks.core.tagging import TaggingTask, Tags, in_brackets, spans_as_json
+from elmo_jax.tasks.core.tagging import TaggingTask, Tags
 from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Use
 from elmo_jax.tasks.formats.sources import files_of
-from elmo_jax.tasks.formats.tags import spans
 from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
 from elmo_jax.tasks.srl.model import RoleTagger, SRLModel
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
@@ -35,8 +33,11 @@ class SRL(TaggingTask[Example]):
 
     name = "srl"
     metric = "f1"
+    spans_and_label = ("arguments", "role")
     data = SRLDataConfig()
     model = SRLModel()
+    network = RoleTagger
+    sample = {"Text": "The committee wants to publish its report in May."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Example]:
         """Reads the predicates of files (`files_of`); sentences without a predicate give no example."""
@@ -72,10 +73,6 @@ class SRL(TaggingTask[Example]):
         flags[np.arange(len(examples)), [example.predicate for example in examples]] = 1
         return {"flags": flags, **super().arrays(examples, number, shape, labels)}
 
-    def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the tagger."""
-        return RoleTagger(config.model, tuple(labels["tags"]))
-
     def score(self, examples: Sequence[Example], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` over all labels but V, and `f1_x` of each label x, in percent."""
         return evaluate([example.tags for example in examples], predictions).metrics()
@@ -108,16 +105,13 @@ class SRL(TaggingTask[Example]):
         return [word for word in every if word.lower() not in known]
 
     def as_json(self, example: Example, prediction: Tags) -> dict[str, Any]:
-        """Returns `tokens`, `predicate` (its position), `tags` and `arguments` (words `start` to before `end`).
-
-        The predicate itself is among the arguments, with the role V.
-        """
-        arguments = spans_as_json("role", example.tokens, spans(prediction))
-        return {"tokens": example.tokens, "predicate": example.predicate, "tags": prediction, "arguments": arguments}
+        """Adds `predicate`, its position; the predicate itself is among the `arguments`, with the role V."""
+        found = super().as_json(example, prediction)
+        return {"tokens": found.pop("tokens"), "predicate": example.predicate, **found}
 
     def show(self, example: Example, prediction: Tags) -> str:
         """Returns the predicate and its frame in brackets, as in `chased: [ARG0 The cat] [V chased] [ARG1 mice] .`."""
-        return f"{example.tokens[example.predicate]}: {in_brackets(example.tokens, spans(prediction))}"
+        return f"{example.tokens[example.predicate]}: {super().show(example, prediction)}"
 
 
 def _sentences(examples: Sequence[Example]) -> Iterator[list[Example]]:
@@ -128,9 +122,9 @@ def _sentences(examples: Sequence[Example]) -> Iterator[list[Example]]:
     """
     group: list[Example] = []
     for example in examples:
-        last = group[-1] if group else None
-        if last and (
-            (example.sentence, example.tokens) != (last.sentence, last.tokens) or example.predicate <= last.predicate
+        if group and (
+            (example.sentence, example.tokens) != (group[-1].sentence, group[-1].tokens)
+            or example.predicate <= group[-1].predicate
         ):
             yield group
             group = []

@@ -17,14 +17,15 @@ from elmo_jax.errors import UserError
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import Dense, product
-from elmo_jax.tasks.layers.masked import (
+from elmo_jax.tasks.layers.dense import (
+    Dense,
     SelfAttentivePooling,
     dot_product_scores,
     masked_max,
     masked_mean,
     masked_min,
     mean_cross_entropy,
+    product,
 )
 from elmo_jax.tasks.layers.recurrent import BiLSTM
 

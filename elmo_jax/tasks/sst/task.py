@@ -5,23 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
-
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Labels, Splitter, Use, report
-from elmo_jax.tasks.formats.tables import SUFFIXES, Quoting, suffix_of
+from elmo_jax.tasks.formats.lines import SUFFIXES, Quoting, suffix_of
 from elmo_jax.tasks.sst.model import BCN, SSTModel
-from elmo_jax.tasks.sst.reader import LABELS, Phrases, read
-from elmo_jax.tasks.sst.records import Words, read_texts, splitter
+from elmo_jax.tasks.sst.reader import LABELS, Phrases, Words, read, read_texts, splitter
 
 
 @dataclasses.dataclass(frozen=True)
 class SSTDataConfig(TaskDataConfig):
-    """The files of trees and the examples that are taken from them, or files with labels of your own (`records`)."""
+    """The files of trees and the examples that are taken from them, or files with labels of your own."""
 
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(
@@ -42,7 +39,9 @@ class SST(ClassificationTask):
     name = "sst"
     data = SSTDataConfig()
     model = SSTModel()
+    network = BCN
     classes = LABELS
+    sample = {"Text": "A warm and funny film that never finds an ending."}
 
     def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
         """Reads a file of trees: phrases for training, whole sentences otherwise; or a file of records."""
@@ -74,17 +73,12 @@ class SST(ClassificationTask):
             raise UserError(f"config.data.train: all examples have the label {found.pop()!r}; expected two or more")
         return {"classes": sorted(found)}
 
-    def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the biattentive classification network."""
-        return BCN(config.model, len(labels["classes"]))
-
     def written(self, label: str, classes: Sequence[str]) -> str:
         """Returns the number of a sentiment, as the files of trees have it, and labels of records as they are."""
         return str(LABELS.index(label)) if tuple(classes) == LABELS and label in LABELS else label
 
 
 def _has_trees(config: Any) -> bool:
-    """Returns whether some of the training examples are trees."""
     return any(suffix_of(source) not in SUFFIXES for source in listed(config.data.train))
 
 

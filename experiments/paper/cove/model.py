@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from elmo_jax.model.dropout import Dropout
-from elmo_jax.tasks.layers.dense import Dense, product
-from elmo_jax.tasks.layers.masked import dot_product_scores
+from elmo_jax.tasks.layers.dense import Dense, dot_product_scores, product
 from elmo_jax.tasks.layers.recurrent import BiLSTM
 
 DROPOUT = 0.2  # on the outputs of all LSTM layers, in training (McCann et al., section 4)

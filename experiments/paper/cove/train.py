@@ -42,8 +42,8 @@ from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.errors import UserError
 from elmo_jax.files import digest_of, write_json
 from elmo_jax.runs.progress import Progress
-from elmo_jax.tasks.core.batches import CPU, Buckets, choose_shapes
-from elmo_jax.tasks.core.word_vectors import PACKAGED, read_vectors
+from elmo_jax.tasks.core.data import CPU, Buckets, choose_shapes
+from elmo_jax.tasks.core.vocabulary import PACKAGED, read_vectors
 from elmo_jax.text_files import read_lines
 from elmo_jax.types import Tree
 from elmo_jax.words import split_words

@@ -23,7 +23,7 @@ from elmo_jax.config import LSTMConfig, ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes
 from elmo_jax.model.precision import Precision
-from elmo_jax.tasks.core.word_vectors import read_vectors
+from elmo_jax.tasks.core.vocabulary import read_vectors
 from elmo_jax.types import Tree
 
 NAME = "cove.safetensors"  # the file in the workdir of train.py

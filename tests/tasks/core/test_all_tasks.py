@@ -18,8 +18,7 @@ import elmo_jax
 from elmo_jax.cli.main import main
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.runs.result import Finished
-from elmo_jax.tasks.core.batches import CPU, Batch, choose_shapes
-from elmo_jax.tasks.core.data import TaskData
+from elmo_jax.tasks.core.data import CPU, Batch, TaskData, choose_shapes
 from elmo_jax.tasks.core.inputs import TextEncoder, embedded
 from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.trained_task import TrainedTask
@@ -59,7 +58,7 @@ def test_a_task(
     assert list(seed["dev"])[0] == metric
     assert first_score(tmp_path / "run", metric) < 80 < 95 <= seed["dev"][metric]
     trained = elmo_jax.load_task(tmp_path / "run")
-    task = trained._task
+    task = trained.task
     examples = read_part(task, config, "dev")
     assert len(examples) == NUMBER
     assert_predictions_are_those_written(problem, trained, examples, tmp_path / "run" / "seed_0" / "dev.predictions")
@@ -80,14 +79,15 @@ def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, exa
     """Compares what a user gets for the words of the examples with the file that the training wrote."""
     inputs = []
     for example in examples:
-        texts = trained._task.texts(example)
-        rows = tuple(text if trained.reads_documents else text[0] for text in texts)
+        task = trained.task
+        texts = task.texts(example)
+        rows = tuple(text[0] if task.rows_are_examples else text for text in texts)
         found = rows if len(rows) > 1 else rows[0]
         if found not in inputs:  # of a sentence with two predicates there are two examples, and two predictions
             inputs.append(found)
     predictions = trained.predict(inputs)
     assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
-    assert len(list(trained.shown(inputs))) == len(predictions) == NUMBER
+    assert len(list(trained.pairs(inputs))) == len(predictions) == NUMBER
 
 
 def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def assert_sentences_without_a_predicate_are_counted(run: Path, capsys: pytest.C
 
 def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) -> None:
     """Compares the shortest example alone with the same example in a large batch of the shape of the longest."""
-    sizes = [trained._task.size(example) for example in examples]
+    sizes = [trained.task.size(example) for example in examples]
     short = min(range(NUMBER), key=lambda i: sizes[i])
     (shape,) = choose_shapes(sizes, 1, CPU)
     places = trained.config.train.batch_size

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from elmo_jax.tasks.core.batches import ACCELERATOR, CPU, Buckets, Ladder, choose_shapes, with_overflow
+from elmo_jax.tasks.core.data import ACCELERATOR, CPU, Buckets, Ladder, choose_shapes, with_overflow
 
 
 @pytest.mark.parametrize(

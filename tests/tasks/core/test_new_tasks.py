@@ -11,13 +11,12 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.tasks.core import vocabulary
-from elmo_jax.tasks.core.batches import CPU, choose_shapes
 from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig, WordVectorsConfig
-from elmo_jax.tasks.core.data import TaskData, predict
+from elmo_jax.tasks.core.data import CPU, TaskData, choose_shapes, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, rows_of
-from tests.tasks.core.new_tasks import chunks, questions
+from tests.tasks.core.new_tasks.new_tasks import chunks, questions
 
 CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nOld JJ B-NP\ndogs NNS I-NP\nrun VBP B-VP\n"
 QUESTIONS = "NUM:date When did Ada live ?\nHUM:ind Who was Ada ?\nLOC:city Where is Rome ?\n"
@@ -25,7 +24,7 @@ WRITTEN = {
     "chunks": "He\tB-NP\tB-NP\nruns\tB-VP\tB-VP\n.\tO\tO\n\nOld\tB-NP\tB-NP\ndogs\tI-NP\tI-NP\nrun\tB-VP\tB-VP\n\n",
     "questions": "NUM\tNUM\tWhen did Ada live ?\nHUM\tHUM\tWho was Ada ?\nLOC\tLOC\tWhere is Rome ?\n",
 }
-SHOWN = {"chunks": "He/B-NP runs/B-VP ./O", "questions": "NUM ("}
+SHOWN = {"chunks": "[NP He] [VP runs] .", "questions": "NUM ("}
 
 
 @pytest.mark.parametrize(("module", "text"), [(chunks, CHUNKS), (questions, QUESTIONS)])

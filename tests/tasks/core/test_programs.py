@@ -16,7 +16,7 @@ from etils import epath
 import elmo_jax
 from elmo_jax.config_file import with_overrides
 from elmo_jax.runs.result import Finished
-from elmo_jax.tasks.core import batches
+from elmo_jax.tasks.core import data
 from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.registry import NAMES, default_config, task_config
 from tests.tasks import lengths
@@ -50,7 +50,7 @@ class Programs:
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
-    monkeypatch.setattr(batches, "CPU", batches.ACCELERATOR)
+    monkeypatch.setattr(data, "CPU", data.ACCELERATOR)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     programs = Programs()
     jax.monitoring.register_event_duration_secs_listener(programs.end)

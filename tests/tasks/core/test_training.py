@@ -19,9 +19,10 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_checksummed_json
 from elmo_jax.runs.folder import covered_by_seal, open_workdir, read_config_file
 from elmo_jax.runs.result import Finished, read_result
-from elmo_jax.tasks.core import batches
+from elmo_jax.tasks.core import data
 from elmo_jax.tasks.core.data import TaskData
-from elmo_jax.tasks.core.run import train_task, training_share
+from elmo_jax.tasks.core.run import train_task
+from elmo_jax.tasks.core.setup import training_share
 from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.tagging import curve, overrides, train, write_problem
@@ -90,7 +91,7 @@ def test_a_run_keeps_the_shapes_of_its_first_launch(
     """A run that is resumed on other devices, which have other shapes by default, would have other batches."""
     settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
     train(folder, tmp_path, *settings)
-    monkeypatch.setattr(batches, "CPU", batches.ACCELERATOR)
+    monkeypatch.setattr(data, "CPU", data.ACCELERATOR)
     train(folder, tmp_path, *settings, "seeds=(0,4)")
     assert curve(tmp_path, "train/loss", seed=4) == curve(run, "train/loss", seed=4)
 

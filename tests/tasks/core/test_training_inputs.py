@@ -12,13 +12,12 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.shards import Shard
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import elmo_vectors, trained_task
-from elmo_jax.tasks.core.batches import with_overflow
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
-from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData
+from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, with_overflow
 from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.setup import TaskSetup, check_labels, report_case
+from elmo_jax.tasks.core.setup import TaskSetup, check_labels
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.registry import task_of
@@ -185,8 +184,6 @@ def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pyt
     ner = [TaggedSentence(["a", "b"], ["B-PER", "I-PER"]), TaggedSentence(["c"], ["B-LOC"])]
     with pytest.raises(UserError, match=r"'B-LOC' \(1\)"):
         check_labels(task_of("ner"), ner, {"tags": ["O", "B-PER", "I-PER", "U-PER", "L-PER"]}, "dev", refuse=True)
-    report_case(task_of("sst"), examples, labels)
-    assert "different labels, though they differ only in case: 'neg' and 'Neg': 1" in capsys.readouterr().err
 
 
 def test_texts_longer_than_those_of_the_training_are_in_smaller_batches() -> None:

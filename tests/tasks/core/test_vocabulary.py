@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.config import CharactersConfig, WordVectorsConfig
-from elmo_jax.tasks.core.vocabulary import build
-from elmo_jax.tasks.core.word_vectors import read_vectors
+from elmo_jax.tasks.core.vocabulary import build, read_vectors
 
 pytestmark = pytest.mark.quick
 

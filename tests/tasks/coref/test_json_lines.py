@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from elmo_jax.tasks.coref.json_lines import read_json_lines
-from elmo_jax.tasks.coref.reader import Document
+from elmo_jax.tasks.coref.reader import Document, read_json_lines
 from elmo_jax.tasks.coref.task import TASK
 from tests.tasks.coref.test_reader import document
 from tests.tasks.format_cases import message, write

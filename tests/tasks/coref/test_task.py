@@ -10,9 +10,8 @@ from numpy.testing import assert_array_equal
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict
-from elmo_jax.tasks.core.batches import CPU, choose_shapes
 from elmo_jax.tasks.core.config import TaskConfig, TaskTrainConfig
-from elmo_jax.tasks.core.data import TaskData, size_of
+from elmo_jax.tasks.core.data import CPU, TaskData, choose_shapes, size_of
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from elmo_jax.tasks.formats.tables import read_records
+from elmo_jax.tasks.formats.lines import read_records
 from tests.tasks.format_cases import message, write
 
 
@@ -50,7 +50,6 @@ def test_a_cell_in_quotes_may_have_commas_and_lines_and_any_length(tmp_path):
         ("a.csv", "text,label,\na,b,c\n", ""),
         ("a.csv", 'text,label\n"a,b\nc,d\n', "line 2: not a row of quoted cells (unexpected end of data)"),
         ("a.csv", "text,label\ra,b\r", "line 1: has a carriage return inside"),
-        ("a.jsonl", '{"text": "a", "text": "b"}', "line 1: not JSON that can be read (an object has two fields of one"),
     ],
 )
 def test_tables_that_are_wrong(tmp_path, name, text, expected):

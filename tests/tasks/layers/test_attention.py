@@ -6,10 +6,9 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.model.scalar_mix import ScalarMix, normalize
-from elmo_jax.tasks.coref.mentions import Words, head_weights, span_vectors
-from elmo_jax.tasks.coref.spans import Kept
-from elmo_jax.tasks.layers.masked import dot_product_scores
-from elmo_jax.tasks.squad.attention import BiDAFAttention, Trilinear
+from elmo_jax.tasks.coref.spans import Kept, Words, head_weights, span_vectors
+from elmo_jax.tasks.layers.dense import dot_product_scores
+from elmo_jax.tasks.squad.model import BiDAFAttention, Trilinear
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.weights import close
 

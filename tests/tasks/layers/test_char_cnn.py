@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.core.config import CharactersConfig
-from elmo_jax.tasks.layers.char_cnn import CharCNN
+from elmo_jax.tasks.core.inputs import CharCNN
 from tests.tasks import weights
 from tests.tasks.oracle_cases import read_case
 
@@ -68,11 +68,6 @@ def test_filters_of_several_widths_and_their_number():
     (grads,) = back(found)
     assert all(np.abs(grad).max() > 0 for grad in jax.tree.leaves(grads))
     assert not np.asarray(grads["embedding"])[0].any()  # padding is zero whatever its row holds
-
-
-def test_sizes_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError, match="words have 5 characters, more than 4"):
-        CharCNN(9, CharactersConfig(filters=((3, 2),), max_characters=4)).init(jax.random.key(0), np.ones((1, 5), int))
 
 
 def test_dropout_acts_on_the_characters_below_the_filters_in_training_only():

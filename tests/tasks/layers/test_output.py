@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.masked import mean_cross_entropy
+from elmo_jax.tasks.layers.dense import Dense, mean_cross_entropy
 from elmo_jax.tasks.sst.model import Maxout
 
 

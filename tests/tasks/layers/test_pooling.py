@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from numpy.testing import assert_allclose
 
-from elmo_jax.tasks.layers.masked import SelfAttentivePooling, masked_max, masked_mean, masked_min
+from elmo_jax.tasks.layers.dense import SelfAttentivePooling, masked_max, masked_mean, masked_min
 
 ROWS, STEPS, FEATURES = 4, 5, 3
 LENGTHS = (5, 2, 0, 1)

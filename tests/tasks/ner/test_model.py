@@ -11,8 +11,8 @@ from elmo_jax.checkpoints.layout import flatten
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.core.config import CharactersConfig
+from elmo_jax.tasks.core.inputs import CharCNN
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.layers.char_cnn import CharCNN
 from elmo_jax.tasks.layers.crf import allowed_transitions
 from elmo_jax.tasks.ner.model import NERModel, Tagger
 from tests.tasks import checks, weights

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.model.scalar_mix import ScalarMix
 from elmo_jax.tasks.core.config import CharactersConfig
-from elmo_jax.tasks.layers.char_cnn import CharCNN
+from elmo_jax.tasks.core.inputs import CharCNN
 from elmo_jax.tasks.layers.recurrent import BiGRU
-from elmo_jax.tasks.squad.attention import MASKED, SelfAttention, softmax_with_null
+from elmo_jax.tasks.squad.model import MASKED, SelfAttention, softmax_with_null
 from elmo_jax.tasks.squad.task import most_probable_span
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad.from_document_qa import gru

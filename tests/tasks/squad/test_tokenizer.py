@@ -1,6 +1,6 @@
 import pytest
 
-from elmo_jax.tasks.squad.tokenizer import tokenize
+from elmo_jax.tasks.squad.reader import tokenize
 
 
 @pytest.mark.parametrize(

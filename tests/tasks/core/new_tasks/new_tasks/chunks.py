@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import flax.linen as nn
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
+from elmo_jax.tasks.core.task import Embedded, TaskOutput, Use
 from elmo_jax.tasks.formats.lines import blocks, cells
 from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.recurrent import BiLSTM
@@ -31,7 +31,7 @@ class Tagger(nn.Module):
     """A biLSTM and a softmax."""
 
     config: ChunkModel
-    tags: int
+    labels: Sequence[str]
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
@@ -39,7 +39,7 @@ class Tagger(nn.Module):
         hidden = BiLSTM(self.config.units, name="encoder")(text.vectors, text.mask)
         if text.output is not None:
             hidden = jnp.concatenate([hidden, text.output], axis=-1)
-        scores = jax.nn.log_softmax(Dense(self.tags, name="tag")(hidden))
+        scores = jax.nn.log_softmax(Dense(len(self.labels), name="tag")(hidden))
         losses = -jnp.take_along_axis(scores, arrays["tags"][..., None], axis=-1)[..., 0]
         return TaskOutput(jnp.where(text.mask, losses, 0).sum() / text.mask.sum(), {"probabilities": jnp.exp(scores)})
 
@@ -49,7 +49,10 @@ class Chunks(TaggingTask[TaggedSentence]):
 
     name = "chunks"
     model = ChunkModel()
+    network = Tagger
     averages = True
+    spans_and_label = ("chunks", "type")
+    sample = {"Sentence": "Old dogs run ."}
 
     def read(self, source: str, config: TaskConfig, use: Use) -> list[TaggedSentence]:
         """Reads sentences with blank lines between them."""
@@ -61,10 +64,6 @@ class Chunks(TaggingTask[TaggedSentence]):
                     raise error_at(Path(source), line.number, f"expected word, part of speech and chunk, got {row}")
             examples.append(TaggedSentence([row[0] for row in rows], [row[2] for row in rows]))
         return examples
-
-    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
-        """Returns the tagger."""
-        return Tagger(config.model, len(labels["tags"]))
 
 
 TASK = Chunks()

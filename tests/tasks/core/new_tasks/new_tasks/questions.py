@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskConfig
-from elmo_jax.tasks.core.task import Embedded, Labels, TaskOutput, Use
-from elmo_jax.tasks.layers.dense import Dense
-from elmo_jax.tasks.layers.masked import masked_max, mean_cross_entropy
+from elmo_jax.tasks.core.task import Embedded, TaskOutput, Use
+from elmo_jax.tasks.layers.dense import Dense, masked_max, mean_cross_entropy
 from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
 
@@ -47,6 +46,7 @@ class Questions(ClassificationTask):
 
     name = "questions"
     model = QuestionModel()
+    network = Classifier
     classes = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
     def read(self, source: str, config: TaskConfig, use: Use) -> list[ClassifiedTexts]:
@@ -59,10 +59,6 @@ class Questions(ClassificationTask):
                 raise error_at(Path(source), line.number, f"expected a type and a question, got {line.text!r}")
             examples.append(ClassifiedTexts((words,), label))
         return examples
-
-    def module(self, config: TaskConfig, labels: Labels) -> nn.Module:
-        """Returns the classifier."""
-        return Classifier(config.model, len(labels["classes"]))
 
 
 TASK = Questions()

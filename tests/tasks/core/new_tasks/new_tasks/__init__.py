@@ -1,0 +1,1 @@
+"""Two tasks for elmo_jax in a package outside of it."""
