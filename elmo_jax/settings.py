@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 from elmo_jax.errors import UserError
 
 Choice = TypeVar("Choice", bound=enum.Enum)
-RENAMED = {"shapes": "num_buckets"}  # the new names of settings by their old ones
+# The new names of settings by their old ones.
+RENAMED = {
+    "shapes": "num_buckets",
+    "vectors": "precompute",
+    "longest_answer": "max_answer_length",
+    "widest": "max_span_width",
+    "spans_per_word": "top_span_ratio",
+}
 LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 

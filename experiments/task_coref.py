@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     config.model.units = 100
     config.model.hidden = 75
     config.model.antecedents = 100
-    config.model.spans_per_word = 0.3
+    config.model.top_span_ratio = 0.3
     config.model.lexical_dropout = 0.4
     config.train.max_sentences = 30
     config.train.num_buckets = 3

@@ -58,15 +58,15 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples, shapes, trains=True)
     vectors = table.first_vectors(0)
     state = program.first_state(0, data.arrays(data.epoch(None)[0]))
-    constants, seed, rate = program.constants(0, layers_are_given=True), np.uint32(0), np.float32(1e-3)
+    frozen, seed, rate = program.frozen(0, layers_are_given=True), np.uint32(0), np.float32(1e-3)
 
     def ours() -> Any:
         nonlocal state
         for _, host in data.iterate(data.epoch(None)):
-            state, _ = program.train_step(state, program.place(host), constants, rate, seed)
+            state, _ = program.train_step(state, program.device_put(host), frozen, rate, seed)
         return state.step
 
-    batches = [program.place(arrays) for _, arrays in data.iterate(data.epoch(None))]
+    batches = [program.device_put(arrays) for _, arrays in data.iterate(data.epoch(None))]
     plain = _plain_tagger(batches, vectors, len(labels["tags"]))
     jax.block_until_ready(ours())  # compiles
     jax.block_until_ready(plain())

@@ -176,7 +176,7 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
     """Returns the examples of a file that training could read, or the words of each example of a text."""
     from elmo_jax.tasks.formats.lines import suffix_of
 
-    texts, reads_documents = trained.task.texts_per_example, not trained.task.rows_are_examples
+    texts, reads_documents = trained.task.texts_per_example, trained.task.document_level
     reads_texts = trained.task.splitter(trained.config) is not None
     if options.format == "data" and options.input in (None, "-"):
         raise UserError("--format data: needs a file, --input FILE")
@@ -234,7 +234,7 @@ def _examples(contents: Sequence[str], where: str, format: str, trained: "Traine
     if any(is_unspaced(content, are_words=True) for content in contents):
         raise UserError(f"{where}: {UNSPACED}")
     rows = [list(filter(None, map(split_words, _lines(content)))) for content in contents]
-    if not trained.task.rows_are_examples:
+    if trained.task.document_level:
         return rows
     texts = tuple([word for row in sentences for word in row] for sentences in rows)
     return [texts if trained.task.texts_per_example > 1 else texts[0]]

@@ -31,10 +31,10 @@ def task_of(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
-    found = imported(name if ":" in name else f"elmo_jax.tasks.{name}.task:TASK", "config.task", packages)
-    if not isinstance(found, Task):
-        raise UserError(f"config.task: expected an instance of elmo_jax's class Task, but {name!r} is {found!r:.80}")
-    return found
+    task = imported(name if ":" in name else f"elmo_jax.tasks.{name}.task:TASK", "config.task", packages)
+    if not isinstance(task, Task):
+        raise UserError(f"config.task: expected an instance of elmo_jax's class Task, but {name!r} is {task!r:.80}")
+    return task
 
 
 def imported(spec: str, key: str, packages: Collection[str] = ()) -> Any:
@@ -50,7 +50,7 @@ def imported(spec: str, key: str, packages: Collection[str] = ()) -> Any:
         raise UserError(f"{key}: expected MODULE:ATTRIBUTE, such as my_package.tasks:TASK, got {spec!r}")
     module, _, attribute = spec.partition(":")
     try:
-        found = importlib.import_module(module)
+        value = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # it is one that this module imports
             raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
@@ -60,9 +60,9 @@ def imported(spec: str, key: str, packages: Collection[str] = ()) -> Any:
         ) from None
     except (Exception, SystemExit) as error:  # the module may raise anything
         raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
-    if not hasattr(found, attribute):
+    if not hasattr(value, attribute):
         raise UserError(f"{key}: the module {module!r} has no {attribute!r}")
-    return getattr(found, attribute)
+    return getattr(value, attribute)
 
 
 def one_line(error: BaseException) -> str:
@@ -106,7 +106,7 @@ def task_config(values: Any, packages: Collection[str] = ()) -> TaskConfig:
     """Returns a task's settings, in its own config class, from nested dicts or a `ConfigDict` with the key `task`."""
     task = task_of(values.get("task", ""), packages)
     config: TaskConfig = from_dict(values, task.config_class)
-    if not task.rows_are_examples and config.train.batch_size != 1:
+    if task.document_level and config.train.batch_size != 1:
         size = config.train.batch_size
         raise UserError(f"config.train.batch_size: expected 1, since a step reads one document, got {size}")
     if config.elmo.where == "after_first" and not task.has_after_first:

@@ -68,7 +68,7 @@ ROWS = {
     "taglm": ["elmo.layers=top", "elmo.where=after_first"],
     # The biLM is trained slowly and from the top, as Howard and Ruder (2018) do; the rate was not tuned.
     "trained": [
-        *("elmo.layers=all", "elmo.vectors=computed", "elmo.trainable=lstms"),
+        *("elmo.layers=all", "elmo.precompute=false", "elmo.trainable=lstms"),
         *("elmo.learning_rate=1e-4", "elmo.unfreeze_epochs=1"),
     ],
     "tuned": ["elmo.layers=all"],

@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
     config.elmo.regularization = 1e-3
     config.elmo.layer_norm = "without_bos_eos"
     config.elmo.dropout = 0.0  # the variational dropout of the LSTM's input is ELMo's too
-    config.elmo.vectors = "computed"  # all layers of all sentences would take more than 30 GB
+    config.elmo.precompute = False  # all layers of all sentences would take more than 30 GB
     config.seeds = (0, 1, 2, 3, 4)
     config.train.max_length = 100
     config.train.patience = 7

@@ -34,7 +34,7 @@ ENTITY = TaggedSentence(list("abcd"), ["B-PER", "B-LOC", "B-ORG", "B-MISC"])
 LABELS = {
     "pos": {"tags": ["NOUN"]},
     "srl": {"tags": ["O", *(f"B-{number}" for number in range(129))], "predicates": ["a"]},
-    "coref": {"widest": 10, "genre": "nw"},
+    "coref": {"max_span_width": 10, "genre": "nw"},
     "squad": {},
     "sst": {"classes": ["very negative", "negative", "neutral", "positive", "very positive"]},
 }
@@ -51,7 +51,7 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
     table = WordTable(np.zeros((3, dim), np.float32), np.zeros(3, bool), 1.0, None)
     bilm = BILM if with_elmo else None
     setup = TaskSetup(task, config, labels, vocabulary, table, bilm, make_mesh(jax.devices()[:1]))
-    texts = [[["a", "b"]]] if not task.rows_are_examples else [["a", "b"]] * task.texts_per_example
+    texts = [[["a", "b"]]] if task.document_level else [["a", "b"]] * task.texts_per_example
     examples = task.from_words(texts, labels)
     data = TaskData(setup, TextEncoder(setup), examples, list(map(task.size, examples)))
     batch = data.arrays(data.epoch(None)[0])

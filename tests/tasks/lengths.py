@@ -20,10 +20,10 @@ SETTINGS = {
     "snli": tuple(f"model.{part}=3" for part in ("encoder", "projection", "composition", "output")),
     "srl": ("data.format=bio", "model.layers=2", "model.units=4", "model.flag_dim=3"),
     "coref": (
-        *("model.units=4", "model.hidden=4", "model.feature_dim=3", "model.widest=2", "model.antecedents=5"),
+        *("model.units=4", "model.hidden=4", "model.feature_dim=3", "model.max_span_width=2", "model.antecedents=5"),
         *("train.max_sentences=8", "train.batch_size=1"),
     ),
-    "squad": ("model.units=3", "model.longest_answer=3"),
+    "squad": ("model.units=3", "model.max_answer_length=3"),
 }
 
 

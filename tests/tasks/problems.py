@@ -144,8 +144,8 @@ def coref() -> Problem:
         ]
         documents.append(f"#begin document (nw/{name}{thing}); part 000\n{tagged(rows)}#end document\n")
     settings = (
-        *("model.units=8", "model.hidden=12", "model.feature_dim=3", "model.widest=2", "model.antecedents=9"),
-        *("model.spans_per_word=1.0", "model.lexical_dropout=0.0", "model.lstm_dropout=0.0", "model.dropout=0.0"),
+        *("model.units=8", "model.hidden=12", "model.feature_dim=3", "model.max_span_width=2", "model.antecedents=9"),
+        *("model.top_span_ratio=1.0", "model.lexical_dropout=0.0", "model.lstm_dropout=0.0", "model.dropout=0.0"),
         *("train.batch_size=1", "train.epochs=6", "train.optimizer.learning_rate=0.02"),
     )
 
@@ -172,7 +172,7 @@ def squad() -> Problem:
             for question, answer in answers.items()
         ]
         articles.append({"title": name, "paragraphs": [{"context": text, "qas": qas}]})
-    settings = ("model.units=6", "model.dropout=0.0", "model.longest_answer=3")
+    settings = ("model.units=6", "model.dropout=0.0", "model.max_answer_length=3")
 
     def written(path: Path) -> list[str]:
         return list(json.loads(path.read_text()).values())

@@ -41,9 +41,9 @@ def write_sentences(path: Path, number: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(number):
-            for place, tag in enumerate(PATTERNS[random.integers(len(PATTERNS))], 1):
+            for position, tag in enumerate(PATTERNS[random.integers(len(PATTERNS))], 1):
                 word = WORDS[tag][random.integers(len(WORDS[tag]))]
-                file.write(f"{place}\t{word}\t_\t{tag}\t_\t_\t0\t_\t_\t_\n")
+                file.write(f"{position}\t{word}\t_\t{tag}\t_\t_\t0\t_\t_\t_\n")
             file.write("\n")
 
 

@@ -46,7 +46,7 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     """
 
     metric = "accuracy"
-    averages = True
+    supports_ensembling = True
     closed_labels = True
     classes: tuple[str, ...]
     text_names: tuple[str, ...] = ("sentence",)
@@ -66,9 +66,9 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         This affects the loss alone, since scores compare the labels themselves; see `unseen`.
         """
         numbers = {label: i for i, label in enumerate(labels["classes"])}
-        found = np.zeros(number, np.int32)
-        found[: len(examples)] = [numbers.get(e.label, 0) for e in examples]
-        return {"label": found}
+        labels_array = np.zeros(number, np.int32)
+        labels_array[: len(examples)] = [numbers.get(e.label, 0) for e in examples]
+        return {"label": labels_array}
 
     def unseen(self, examples: Sequence[ClassifiedTexts], labels: Labels) -> Counter[str]:
         """Returns the labels that are no classes of the model."""

@@ -60,13 +60,14 @@ class ElmoConfig:
     )
     train_gamma: bool = setting(True, "Whether the scale of each mix is trained; otherwise it stays 1.")
     dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")
-    vectors: Literal["cached", "computed"] = setting(
-        "cached", "Whether the frozen layers are computed once and read from a file, or are computed in every step."
+    precompute: bool = setting(
+        True, "Whether the frozen layers are computed once and read from files, instead of in every step."
     )
     dtype: Literal["float16", "float32"] = setting(
-        "float16", "The type of the numbers in that file; layers that are computed for a prediction are rounded to it."
+        "float16",
+        "The type of the numbers in these files; layers that are computed for a prediction are rounded to it.",
     )
-    cache: str = setting("", "The folder of that file; empty for the folder elmo/ in the run's folder.")
+    cache: str = setting("", "The folder of these files; empty for the folder elmo/ in the run's folder.")
     trainable: Literal["none", "lstms", "all"] = setting(
         "none", "The part of the biLM that is trained with the task, for which vectors must be computed."
     )
@@ -82,7 +83,7 @@ class ElmoConfig:
     )
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def positions(self) -> tuple[str, ...]:
         """The places where a mix of ELMo enters: `input`, `output` or both, or `after_first`."""
         return ("input", "output") if self.where == "both" else (self.where,)
 
@@ -93,8 +94,8 @@ class ElmoConfig:
         if self.trainable == "none":
             if self.learning_rate or self.unfreeze_epochs:
                 raise UserError(f"{where}.trainable: none; learning_rate and unfreeze_epochs would have no effect")
-        elif self.vectors == "cached" or self.layers == "token":
-            raise UserError(f"{where}.trainable: needs vectors='computed' and LSTM layers, not 'token'")
+        elif self.precompute or self.layers == "token":
+            raise UserError(f"{where}.trainable: needs precompute=false and LSTM layers, not 'token'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +225,7 @@ class TaskConfig:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim
-        elmo_at_input = self.bilm and "input" in self.elmo.places
+        elmo_at_input = self.bilm and "input" in self.elmo.positions
         if not has_words and not self.characters.filters and not elmo_at_input:
             raise UserError(
                 f"{where}: words have no vectors; set word_vectors.path, word_vectors.dim, characters.filters, or a"

@@ -218,12 +218,12 @@ def predict(
     progress: Progress | None = None,
 ) -> list[Prediction]:
     """Returns the predictions of all examples, in their order; the arrays of several models are averaged first."""
-    found: dict[int, Prediction] = {}
+    predictions: dict[int, Prediction] = {}
     for batch, host in data.iterate(data.epoch(None), progress=progress):
-        on_devices = program.place(host)
+        on_devices = program.device_put(host)
         each = [jax.device_get(program.evaluate(params, on_devices, kept)[1]) for params, kept in models]
         mean = each[0] if len(each) == 1 else jax.tree.map(lambda *arrays: np.mean(arrays, axis=0), *each)
         chosen = [data.examples[number] for number in batch.examples]
         decoded = setup.task.decode(mean, chosen, setup.labels, setup.config)
-        found |= dict(zip(batch.examples, decoded, strict=True))
-    return [found[number] for number in range(len(data.examples))]
+        predictions |= dict(zip(batch.examples, decoded, strict=True))
+    return [predictions[number] for number in range(len(data.examples))]

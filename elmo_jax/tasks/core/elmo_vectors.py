@@ -35,7 +35,7 @@ class StoredLayers:
 
     def __init__(self, files: Sequence[Shard]) -> None:
         """Finds the sentences of the files."""
-        self._places = {key: (file, number) for file in files for number, key in enumerate(file.keys)}
+        self._files = {key: (file, number) for file in files for number, key in enumerate(file.keys)}
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
         """Returns the numbers of a sentence, [T, S].
@@ -44,7 +44,7 @@ class StoredLayers:
           KeyError: no file has the sentence.
           UserError: the numbers are not those that were written.
         """
-        file, number = self._places[_key(sentence)]
+        file, number = self._files[_key(sentence)]
         with _deletable():
             return file[number]
 

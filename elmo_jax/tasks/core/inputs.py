@@ -70,7 +70,7 @@ class TextEncoder:
             return arrays
         if self._layers is not None:
             # Layers that are computed here are rounded as those that a training has read from a file.
-            dtype = self._config.elmo.dtype if self._config.elmo.vectors == "cached" else "float32"
+            dtype = self._config.elmo.dtype if self._config.elmo.precompute else "float32"
             arrays["layers"] = np.zeros((number, length, stored_size(self._bilm.config)), dtype)
             for row, layers in enumerate(self._layers(rows)):
                 if len(layers):
@@ -114,8 +114,8 @@ class CharCNN(nn.Module):
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
         vectors = Dropout(config.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
-        found = [self._convolve(i, vectors, length) for i in range(len(config.filters))]
-        return jnp.concatenate(found, axis=-1)
+        features = [self._convolve(i, vectors, length) for i in range(len(config.filters))]
+        return jnp.concatenate(features, axis=-1)
 
     def _convolve(self, i: int, vectors: jax.Array, length: jax.Array) -> jax.Array:
         """Maps [..., W, E] to the maxima [..., F] of the filters of one width."""
@@ -151,7 +151,7 @@ class Inputs(nn.Module):
             if self.config.word_vectors.trainable:
                 self.table = self.param("words", nn.initializers.zeros_init(), shape)
             else:
-                self.table = self.variable("constants", "words", jnp.zeros, shape).value
+                self.table = self.variable("frozen", "words", jnp.zeros, shape).value
         characters, elmo = self.config.characters, self.config.elmo
         if characters.filters:
             self.char_cnn = CharCNN(self.character_rows, characters)
@@ -162,7 +162,7 @@ class Inputs(nn.Module):
             self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.zeros, shapes, is_leaf=_is_shape))
         self.elmo = ELMo(
             self.bilm,
-            num_mixes=len(elmo.places),
+            num_mixes=len(elmo.positions),
             layers=chosen_layers(int(elmo.layers) if elmo.layers.isdecimal() else elmo.layers),
             layer_norm=LayerNorm(elmo.layer_norm),
             dropout=elmo.dropout,
@@ -181,8 +181,8 @@ class Inputs(nn.Module):
         mixes: dict[str, jax.Array] = {}
         penalty = jnp.zeros(())
         if self.bilm is not None:
-            found = self.elmo.mix(self._layers(text, self.bilm), mask, deterministic=deterministic)
-            mixes, penalty = dict(zip(self.config.elmo.places, found.mixes, strict=True)), found.penalty
+            mixed = self.elmo.mix(self._layers(text, self.bilm), mask, deterministic=deterministic)
+            mixes, penalty = dict(zip(self.config.elmo.positions, mixed.mixes, strict=True)), mixed.penalty
         vectors = [*words, mixes["input"]] if "input" in mixes else words
         joined = jnp.concatenate(words, axis=-1) if words else None
         others = (mixes.get("output"), joined, mixes.get("after_first"))
@@ -196,7 +196,7 @@ class Inputs(nn.Module):
             rows, steps = text["mask"].shape
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, bilm.width))
         trainable = Trainable(self.config.elmo.trainable)
-        tree: Any = self.get_variable("constants", "bilm") if trainable is Trainable.NONE else self.tree
+        tree: Any = self.get_variable("frozen", "bilm") if trainable is Trainable.NONE else self.tree
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"], trainable=trainable)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]
 
@@ -209,6 +209,6 @@ def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:
     """Returns the softmaxed `weights` and the `scale` of the mixes by their places; nothing for the token layer."""
     mixes = mix_weights(params.get("inputs", {}).get("elmo", {})).values()
     return {
-        place: {"weights": mix.weights.tolist(), "scale": mix.gamma}
-        for place, mix in zip(config.elmo.places, mixes, strict=False)
+        position: {"weights": mix.weights.tolist(), "scale": mix.gamma}
+        for position, mix in zip(config.elmo.positions, mixes, strict=False)
     }

@@ -34,7 +34,7 @@ from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
 
 Arrays = Mapping[str, Any]
-Model = tuple[Tree, Tree]  # the parameters and the constants of one seed
+Model = tuple[Tree, Tree]  # the parameters and the frozen arrays of one seed
 
 
 @flax.struct.dataclass
@@ -128,16 +128,16 @@ class TaskProgram:
         inputs = Inputs(setup.config, bilm, rows, dim, words.character_rows)
         self._module = TaskModule(inputs, setup.task.module(setup.config, setup.labels))
         self._optimizer = make_optimizer(self._settings)
-        self._placement = NamedSharding(setup.mesh, ROWS if setup.task.rows_are_examples else REPLICATED)
+        self._placement = NamedSharding(setup.mesh, REPLICATED if setup.task.document_level else ROWS)
         self._everywhere = NamedSharding(setup.mesh, REPLICATED)
         self._start = Programs(self._first_state, out_shardings=self._everywhere)
         self.train_step = Programs(self._train_step, donate_argnums=0, out_shardings=(self._everywhere, None))
         self.evaluate = Programs(self._evaluate)
 
-    def constants(self, seed: int, layers_are_given: bool) -> Tree:
+    def frozen(self, seed: int, layers_are_given: bool) -> Tree:
         """Returns the arrays that are not trained, on the devices: word vectors, and the biLM if it is run."""
-        found = self._given(seed, trained=False, with_bilm=not layers_are_given)
-        return self.replicated({"inputs": found}) if found else {}
+        arrays = self._given(seed, trained=False, with_bilm=not layers_are_given)
+        return self.replicated({"inputs": arrays}) if arrays else {}
 
     @functools.cached_property
     def _bilm_tree(self) -> Tree:  # which the models of all seeds share
@@ -151,7 +151,7 @@ class TaskProgram:
         params, _ = Checkpoints(folder / "checkpoints").restore_params(
             step, "average" if self._settings.ema else "params"
         )
-        return self.replicated(params), self.constants(seed, layers_are_given)
+        return self.replicated(params), self.frozen(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
         """Returns a tree of arrays with a copy on every device."""
@@ -186,24 +186,22 @@ class TaskProgram:
         return TaskState(zero, zero, zero, params, self._optimizer.init(params), average, interval)
 
     @contextlib.contextmanager
-    def compiling(
-        self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], constants: Tree
-    ) -> Iterator[None]:
+    def compiling(self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], frozen: Tree) -> Iterator[None]:
         """Compiles all programs while the caller does other work.
 
         Args:
           train: a batch of each shape that is trained on, of which only shapes and dtypes matter.
           evaluated: a batch of each shape that is evaluated.
-          constants: those of any seed.
+          frozen: the frozen arrays of any seed.
         """
         pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
-        state, constants = self.abstract_state(train[0]), self._specs(constants, self._everywhere)
+        state, frozen = self.abstract_state(train[0]), self._specs(frozen, self._everywhere)
         rate, seed = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)
         self._start.compile(pool, seed, train[0], self._given(0))
         for batch in reversed(train):  # the longest texts take longest
-            self.train_step.compile(pool, state, self._specs(batch, self._placement), constants, rate, seed)
+            self.train_step.compile(pool, state, self._specs(batch, self._placement), frozen, rate, seed)
         for batch in evaluated:
-            self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), constants)
+            self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), frozen)
         try:
             yield
         except BaseException:
@@ -214,30 +212,30 @@ class TaskProgram:
     def _specs(self, tree: Any, sharding: NamedSharding) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
-    def place(self, batch: BatchArrays) -> BatchArrays:
+    def device_put(self, batch: BatchArrays) -> BatchArrays:
         """Copies a batch from the host to the devices."""
         return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
 
     def _apply(
-        self, params: Tree, batch: BatchArrays, constants: Tree, key: jax.Array | None
+        self, params: Tree, batch: BatchArrays, frozen: Tree, key: jax.Array | None
     ) -> tuple[TaskOutput, jax.Array]:
-        variables = {"params": params, "constants": constants} if constants else {"params": params}
+        variables = {"params": params, "frozen": frozen} if frozen else {"params": params}
         rngs = {} if key is None else {"dropout": key}
-        found: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        return found[0], found[1]
+        output: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
+        return output[0], output[1]
 
     def _train_step(
-        self, state: TaskState, batch: BatchArrays, constants: Tree, rate: jax.Array, seed: jax.Array
+        self, state: TaskState, batch: BatchArrays, frozen: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
         """Makes one update; returns the new state and the loss of the batch without the penalties of the mixes."""
         settings, interval = self._settings, state.interval
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
-            output, penalty = self._apply(params, batch, constants, key)
+            output, penalty = self._apply(params, batch, frozen, key)
             return output.loss + penalty, output.loss
 
-        gradient, found = jax.grad(loss, has_aux=True)(state.params)
+        gradient, loss_value = jax.grad(loss, has_aux=True)(state.params)
         elmo, bilm = self._setup.config.elmo, self._setup.bilm
         if bilm is not None:
             gradient = unfrozen(gradient, elmo, bilm.config.lstm.layers, state.epoch)
@@ -247,14 +245,14 @@ class TaskProgram:
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
         interval = dataclasses.replace(
-            interval, loss=interval.loss + found, steps=interval.steps + 1, words=interval.words + words
+            interval, loss=interval.loss + loss_value, steps=interval.steps + 1, words=interval.words + words
         )
         # The average starts at the initial weights, and its bias is not corrected.
         average = optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {}
-        return TaskState(state.step + 1, state.epoch, state.batch + 1, params, optimizer, average, interval), found
+        return TaskState(state.step + 1, state.epoch, state.batch + 1, params, optimizer, average, interval), loss_value
 
-    def _evaluate(self, params: Tree, batch: BatchArrays, constants: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
-        output, _ = self._apply(params, batch, constants, None)
+    def _evaluate(self, params: Tree, batch: BatchArrays, frozen: Tree) -> tuple[jax.Array, dict[str, jax.Array]]:
+        output, _ = self._apply(params, batch, frozen, None)
         return output.loss, output.predictions
 
     def evaluated(self, state: TaskState) -> Tree:

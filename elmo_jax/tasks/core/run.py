@@ -109,21 +109,21 @@ def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
 
 def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None = None) -> dict[str, dict[str, float]]:
     """Returns the metrics on dev and test; writes the predictions into a folder, if one is given."""
-    task, found = trainer.setup.task, {}
+    task, scores = trainer.setup.task, {}
     for name, data in trainer.data.items():
         if name != "train":
             predictions = predict(trainer.setup, trainer.program, models, data)
-            found[name] = task.score(data.examples, predictions)
+            scores[name] = task.score(data.examples, predictions)
             if folder is not None:
                 for ending, text in task.files(data.examples, predictions).items():
                     files.write_text(folder / f"{name}.predictions{ending}", text)
-    return found
+    return scores
 
 
 def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath.Path) -> dict[str, Any]:
     """Returns the results of a finished training, and writes its predictions."""
     params, steps_per_epoch = trainer.program.evaluated(state), len(trainer.data["train"].epoch(None))
-    constants = trainer.program.constants(seed, trainer.layers_are_given)
+    frozen = trainer.program.frozen(seed, trainer.layers_are_given)
 
     def epoch_of(step: int) -> int:
         """Returns the epoch, the first one being 1, that a step is in; 0 before the first step."""
@@ -137,7 +137,7 @@ def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath
         "seed": seed,
         "step": int(state.step),
         "epoch": epoch_of(int(state.step)),
-        **_scores(trainer, [(params, constants)], folder),
+        **_scores(trainer, [(params, frozen)], folder),
         "epochs": epoch_of(records[-1]["step"]),
         "words_per_second": last[-1]["train/words"] / last[-1]["train/seconds"] if last else 0.0,
         "seconds": records[-1]["wall_seconds"],
@@ -159,10 +159,10 @@ def _result(trainer: Trainer, workdir: epath.Path) -> dict[str, Any]:
         "seeds": seeds,
         "examples": {name: len(data[name].examples) if name in data else 0 for name in SPLITS},
         "parameters": seeds[0]["parameters"],
-        "words_found": trainer.setup.table.found,
+        "word_vector_coverage": trainer.setup.table.coverage,
         "elmo": dataclasses.asdict(config.elmo) if config.bilm else None,
     }
-    if task.averages and len(seeds) > 1:
+    if task.supports_ensembling and len(seeds) > 1:
         models = [trainer.program.load(workdir, seed, trainer.layers_are_given) for seed in config.seeds]
         result["ensemble"] = _scores(trainer, models)
     return result

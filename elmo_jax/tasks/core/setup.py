@@ -38,7 +38,7 @@ class TaskSetup(Generic[Example, Prediction]):
     @property
     def devices(self) -> int:
         """The number of devices that a batch is divided over."""
-        return self.mesh.size if self.task.rows_are_examples else 1
+        return 1 if self.task.document_level else self.mesh.size
 
     def save(self, workdir: epath.Path, shapes: Sequence[Shape]) -> None:
         """Writes what `load_task` reads: the labels, the vocabulary, the word vectors and the shapes of the batches."""
@@ -80,7 +80,7 @@ def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
     """
     number = max(1, round(config.data.train_fraction * len(examples)))
     order = np.random.default_rng(_ORDER_SEED).permutation(len(examples))
-    return [examples[place] for place in sorted(order[:number].tolist())]
+    return [examples[i] for i in sorted(order[:number].tolist())]
 
 
 def check_labels(
@@ -108,12 +108,12 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
       UserError: no example is short enough.
     """
     most = config.train.max_length
-    found = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
-    if not found:
+    kept = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
+    if not kept:
         raise UserError(f"config.train.max_length: no training example has at most {most} words")
-    left_out = {f"training examples of more than {most} words left out": len(examples) - len(found)}
+    left_out = {f"training examples of more than {most} words left out": len(examples) - len(kept)}
     report("config.train.max_length", left_out)
-    return found
+    return kept
 
 
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:

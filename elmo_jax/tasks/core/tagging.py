@@ -35,8 +35,8 @@ Sentence = TypeVar("Sentence", bound=TaggedSentence)
 class TaggingTask(Task[Sentence, Tags]):
     """The part that all tagging tasks have in common.
 
-    The model predicts `probabilities` [B, T, N] if the task `averages`, and otherwise `tags` int [B, T]. Methods that
-    are not redefined here report the accuracy over words, and write and show one tag per word.
+    The model predicts `probabilities` [B, T, N] if the task `supports_ensembling`, and otherwise `tags` int [B, T].
+    Methods that are not redefined here report the accuracy over words, and write and show one tag per word.
 
     Attributes:
       network: the class of the model, which takes the settings `model` and the N tags in the order of their numbers.
@@ -62,10 +62,10 @@ class TaggingTask(Task[Sentence, Tags]):
         affects the loss alone, since scores compare the tags themselves; see `unseen`.
         """
         numbers = {tag: i for i, tag in enumerate(labels["tags"])}
-        found = np.zeros((number, shape[0][1]), np.int32)
+        tags = np.zeros((number, shape[0][1]), np.int32)
         for row, example in enumerate(examples):
-            found[row, : len(example.tags)] = [numbers.get(tag, 0) for tag in example.tags]
-        return {"tags": found}
+            tags[row, : len(example.tags)] = [numbers.get(tag, 0) for tag in example.tags]
+        return {"tags": tags}
 
     def unseen(self, examples: Sequence[Sentence], labels: Labels) -> Counter[str]:
         """Returns the tags that the model cannot predict."""
@@ -78,7 +78,7 @@ class TaggingTask(Task[Sentence, Tags]):
 
     def decode(self, predictions: Arrays, examples: Sequence[Sentence], labels: Labels, config: Any) -> list[Tags]:
         """Returns the best tag of every word."""
-        ids = predictions["probabilities"].argmax(-1) if self.averages else predictions["tags"]
+        ids = predictions["probabilities"].argmax(-1) if self.supports_ensembling else predictions["tags"]
         return [[labels["tags"][i] for i in ids[row, : len(e.tokens)]] for row, e in enumerate(examples)]
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Tags]) -> dict[str, float]:
@@ -99,14 +99,14 @@ class TaggingTask(Task[Sentence, Tags]):
 
     def as_json(self, example: Sentence, prediction: Tags) -> dict[str, Any]:
         """Returns `tokens` and `tags`; and the spans, with their label, `text`, and words `start` to before `end`."""
-        found: dict[str, Any] = {"tokens": example.tokens, "tags": prediction}
+        value: dict[str, Any] = {"tokens": example.tokens, "tags": prediction}
         if self.spans_and_label:
             name, kind = self.spans_and_label
-            found[name] = [
+            value[name] = [
                 {kind: label, "text": " ".join(example.tokens[start : end + 1]), "start": start, "end": end + 1}
                 for label, start, end in spans(prediction)
             ]
-        return found
+        return value
 
     def highlight(self, prediction: dict[str, Any]) -> Highlighted:
         """Returns each word with its tag, or the spans with their labels."""

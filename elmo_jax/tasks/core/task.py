@@ -65,7 +65,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       data: the default settings of the task's files.
       model: the default settings of its model, a frozen dataclass.
       train: the default settings of its training.
-      averages: whether `decode` reads probabilities, so that those of several seeds can be averaged.
+      supports_ensembling: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       closed_labels: whether the dev and test examples must not have labels that the training examples lack.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
       rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
@@ -81,10 +81,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     data = TaskDataConfig()
     model: Any
     train = TaskTrainConfig()
-    averages = False
+    supports_ensembling = False
     closed_labels = False
     texts_per_example = 1
-    rows_are_examples = True
+    document_level = False
     ids_are_keys = False
     has_after_first = False
     sample: Mapping[str, str] = {}
@@ -183,7 +183,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns examples without annotation for `predict`.
 
         Args:
-          texts: `texts_per_example` texts, each a list of words; or, if `rows_are_examples` is false, each a list of
+          texts: `texts_per_example` texts, each a list of words; or, if `document_level` is true, each a list of
             sentences.
           labels: the result of `labels`.
 

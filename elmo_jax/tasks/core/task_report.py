@@ -39,8 +39,8 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
             f"  seed {seed['seed']}: {' · '.join(parts)} · best epoch {seed['epoch']} of {seed['epochs']}"
             f" · {seed['words_per_second']:,.0f} words/s"
         )
-    if result["words_found"]:
-        types, tokens = result["words_found"]
+    if result["word_vector_coverage"]:
+        types, tokens = result["word_vector_coverage"]
         lines.append(f"pretrained word vectors: {types:.1%} of the training text's words, {tokens:.1%} of its tokens")
     for name in ("input", "output"):
         mixes = [seed["elmo"][name] for seed in seeds if name in seed["elmo"]]

@@ -67,7 +67,7 @@ class TrainedTask:
             if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
                 known = ", ".join(map(str, finished))
                 raise UserError(f"{run}: seed {seed} has not finished training; finished seeds: {known}")
-        if len(self.seeds) > 1 and not self.task.averages:
+        if len(self.seeds) > 1 and not self.task.supports_ensembling:
             raise UserError(f"{run}: predictions of the task {self.task.name} cannot be averaged; choose one seed")
         with _reading(self._folder / "inputs.json") as file:
             inputs = files.read_checksummed_json(file, ADVICE)
@@ -142,11 +142,11 @@ class TrainedTask:
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
             self._report_unknown(examples, source)
-        found = self._predictions(examples)
+        predicted = self._predictions(examples)
         if predictions is not None:
-            lines = [json.dumps(self._json(e, p), ensure_ascii=False) for e, p in zip(examples, found, strict=True)]
+            lines = [json.dumps(self._json(e, p), ensure_ascii=False) for e, p in zip(examples, predicted, strict=True)]
             files.write_text(files.parse_path(predictions), "".join(f"{line}\n" for line in lines))
-        return self.task.score(examples, found)
+        return self.task.score(examples, predicted)
 
     def pairs(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Yields the examples of the inputs of `predict` with their predictions, as `task` has them, like `stream`."""
@@ -163,7 +163,7 @@ class TrainedTask:
                 yield from zip(part, self._predictions(part, progress), strict=True)
 
     def _examples(self, inputs: Sequence[Any]) -> list[Any]:
-        found: list[Any] = []
+        examples: list[Any] = []
         if not _is_list(inputs):
             raise UserError(f"expected a list of examples, got {str(inputs)[:80]!r}")
         for item in inputs:
@@ -172,11 +172,11 @@ class TrainedTask:
                 expected = self.task.texts_per_example
                 raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
             for text in texts:
-                rows = [text] if self.task.rows_are_examples else text
+                rows = text if self.task.document_level else [text]
                 if not (_is_list(rows) and all(_is_list(r) and all(isinstance(w, str) for w in r) for r in rows)):
                     raise UserError(f"expected lists of words, got {str(item)[:80]!r}; split text into words")
-            found += self.task.from_words(texts, self._setup.labels)
-        return found
+            examples += self.task.from_words(texts, self._setup.labels)
+        return examples
 
     def _report_unknown(self, examples: Sequence[Any], source: str) -> None:
         """Reports on stderr, once for each source, how many words have no vector here though they may be pretrained."""

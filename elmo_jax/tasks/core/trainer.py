@@ -63,7 +63,7 @@ class Trainer:
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
         """Compiles the programs, unless all seeds are finished, and computes the frozen layers that are not stored."""
         self.setup, self.program, self._workdir = setup, TaskProgram(setup), workdir
-        self.layers_are_given = setup.bilm is not None and setup.config.elmo.vectors == "cached"
+        self.layers_are_given = setup.bilm is not None and setup.config.elmo.precompute
         self._layers: StoredLayers | None = None
         shapes = self._shapes(splits)
         setup.save(workdir, shapes)
@@ -77,8 +77,8 @@ class Trainer:
         compiling: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
             train, *others = (data.batch_of_each_shape() for data in self.data.values())
-            constants = self.program.constants(seeds[0], self.layers_are_given)
-            compiling = self.program.compiling(train, sum(others, []), constants)
+            frozen = self.program.frozen(seeds[0], self.layers_are_given)
+            compiling = self.program.compiling(train, sum(others, []), frozen)
         with compiling:
             if setup.bilm is not None and self.layers_are_given:
                 rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
@@ -105,13 +105,13 @@ class Trainer:
         The seed determines the initial parameters, dropout and the order of the examples.
         """
         self._config, self._signals, self._seed = self.setup.config.train, signals, seed
-        self._constants = self.program.constants(seed, self.layers_are_given)
+        self._frozen = self.program.frozen(seed, self.layers_are_given)
         batches = self.data["train"].epoch(None)
         self._steps = self._config.epochs * len(batches)  # the updates of all epochs
         with RunContext(self._workdir / f"seed_{seed}", KEPT) as self._context:
             batch = self.data["train"].arrays(batches[0])
-            found = self._context.checkpoints.restore(self.program.abstract_state(batch))
-            state, step = found or (self.program.first_state(seed, batch), 0)
+            restored = self._context.checkpoints.restore(self.program.abstract_state(batch))
+            state, step = restored or (self.program.first_state(seed, batch), 0)
             self._context.open(step, total=self._config.epochs, done=int(state.epoch), unit="epoch")
             if not self._context.log.records:
                 state = self._evaluate(state, 0.0)
@@ -142,11 +142,11 @@ class Trainer:
         data, program = self.data["train"], self.program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
         evaluations = self._evaluations()
-        seed, constants = np.uint32(self._seed), self._constants
+        seed, frozen = np.uint32(self._seed), self._frozen
         step, began, before = int(state.step), time.perf_counter(), 0.0
         for _, host in data.iterate(batches, (self._seed, epoch)):
             rate = np.float32(self._rate(step, evaluations))
-            state, loss = program.train_step(state, program.place(host), constants, rate, seed)
+            state, loss = program.train_step(state, program.device_put(host), frozen, rate, seed)
             self._check_loss(float(before), step)  # of the step before, while this one runs
             before, step = loss, step + 1
             if every and step % every == 0:
@@ -190,14 +190,14 @@ class Trainer:
         if began is not None and int(state.interval.steps):
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
-        predictions = predict(self.setup, self.program, [(params, self._constants)], dev)
+        predictions = predict(self.setup, self.program, [(params, self._frozen)], dev)
         metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
         values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
         values |= self._measured(state)
-        for place, mix in elmo_mixes(params, self.setup.config).items():
-            values[f"elmo/{place}/scale"] = mix["scale"]
-            values |= {f"elmo/{place}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
+        for position, mix in elmo_mixes(params, self.setup.config).items():
+            values[f"elmo/{position}/scale"] = mix["scale"]
+            values |= {f"elmo/{position}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
         self._context.write(step, values)
         first = self.setup.task.metric
         shown = f"dev {first} {metrics[first]:.2f}"
@@ -237,5 +237,5 @@ class Trainer:
         best = best_step(self._evaluations())
         if best is None or best == int(state.step):
             return state
-        found: TaskState = self._context.checkpoints.restore_step(best, state)
-        return found
+        state_of_best: TaskState = self._context.checkpoints.restore_step(best, state)
+        return state_of_best

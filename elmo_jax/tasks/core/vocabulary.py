@@ -86,7 +86,7 @@ class WordTable:
     spread: float  # the standard deviation of the random numbers
     # the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
     # if there are no pretrained vectors
-    found: tuple[float, float] | None
+    coverage: tuple[float, float] | None
 
     @property
     def fingerprint(self) -> str:
@@ -145,23 +145,23 @@ def build(
         random[:] = False
     known = vectors[~random][1:]
     spread = float(known.std()) if len(known) else dim**-0.5
-    found = None
+    coverage = None
     if words.path:
         types, tokens = len(counts) - len(without), counts.total() - sum(counts[word] for word in without)
-        found = (types / max(len(counts), 1), tokens / max(counts.total(), 1))
-    return Vocabulary(chosen, letters, words), WordTable(vectors, random, spread, found)
+        coverage = (types / max(len(counts), 1), tokens / max(counts.total(), 1))
+    return Vocabulary(chosen, letters, words), WordTable(vectors, random, spread, coverage)
 
 
 def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.ndarray]:
     """Reads the vectors of all files, side by side; a word that a file lacks has zeros for its part."""
     parts: list[dict[str, np.ndarray]] = []
     for path in listed(config.path):
-        found = read_vectors(path, wanted)
-        if not found:
+        vectors = read_vectors(path, wanted)
+        if not vectors:
             raise UserError(f"{path}: has none of the training text's words; are they spelled differently?")
         if config.normalize:
-            found = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in found.items()}
-        parts.append(found)
+            vectors = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in vectors.items()}
+        parts.append(vectors)
     zeros = [np.zeros(len(next(iter(part.values()))), np.float32) for part in parts]
     every = {word for part in parts for word in part}
     return {
@@ -208,7 +208,7 @@ def _read_binary(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict
     if len(head) != 2 or not all(part.isdigit() for part in head):
         raise UserError(f"{path}: expected word2vec's .bin, which begins with the numbers of words and of dimensions")
     count, dim = map(int, head)
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     for number in range(1, count + 1):
         letters = bytearray()
         while (letter := stream.read(1)) not in (b" ", b""):
@@ -217,16 +217,16 @@ def _read_binary(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict
         if len(data) < 4 * dim:
             raise UserError(f"{path}: ends at word {number:,} of {count:,}; get the file again")
         word = letters.removeprefix(b"\n").decode("utf-8", "replace")
-        if (wanted is None or word in wanted) and word not in found:
-            found[word] = np.frombuffer(data, "<f4").astype(np.float32)
-            if not np.isfinite(found[word]).all():
+        if (wanted is None or word in wanted) and word not in vectors:
+            vectors[word] = np.frombuffer(data, "<f4").astype(np.float32)
+            if not np.isfinite(vectors[word]).all():
                 raise UserError(f"{path}, word {number}: the vector of {word!r} has numbers that are not finite")
-    return found
+    return vectors
 
 
 def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
     """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(stream, 1):
         if not line.strip():
@@ -239,7 +239,7 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[s
         if len(parts) <= dim or dim < 1:
             raise UserError(f"{path}, line {number}: expected a word and {max(dim, 1)} numbers, got {len(parts)} parts")
         word = b" ".join(parts[:-dim]).decode("utf-8", "replace")
-        if word in found or (wanted is not None and word not in wanted):
+        if word in vectors or (wanted is not None and word not in wanted):
             continue
         try:
             vector = np.array(parts[-dim:], np.float32)
@@ -247,10 +247,10 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[s
             raise UserError(f"{path}, line {number}: expected {dim} numbers after the word {word!r}") from None
         if not np.isfinite(vector).all():
             raise UserError(f"{path}, line {number}: the vector of {word!r} has numbers that are not finite")
-        found[word] = vector
+        vectors[word] = vector
     if not dim:
         raise UserError(f"{path}: has no word vectors, since the file is empty")
-    return found
+    return vectors
 
 
 def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:

@@ -16,12 +16,12 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_loss, antecedent_places, antecedent_scores
+from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_indices, antecedent_loss, antecedent_scores
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.spans import (
     Kept,
     Scorer,
-    WordPlaces,
+    WordIndices,
     Words,
     candidates,
     document_of,
@@ -48,8 +48,8 @@ class CorefModel:
     hidden: int = setting(150, "The number of units per hidden layer of the two scorers.", least=1)
     depth: int = setting(2, "The number of hidden layers of the two scorers.", least=1)
     feature_dim: int = setting(20, "The dimension of the vectors of widths, distances, speakers and genres.", least=1)
-    widest: int = setting(10, "The number of words of the widest span.", least=1)
-    spans_per_word: float = setting(0.4, "The number of spans kept per word of the document.", above=0, most=100)
+    max_span_width: int = setting(10, "The number of words of the widest span.", least=1)
+    top_span_ratio: float = setting(0.4, "The number of spans kept per word of the document.", above=0, most=100)
     antecedents: int = setting(250, "The number of antecedents considered per span.", least=1)
     lexical_dropout: float = fraction(0.5, "The fraction of the input's units, including ELMo's, dropped in training.")
     lstm_dropout: float = fraction(
@@ -106,20 +106,20 @@ class SpanRanker(nn.Module):
         words = self._words(sentences, document, deterministic)
         keys = (None, None) if deterministic else jax.random.split(self.make_rng("dropout"))
         mentions = mention_scores(self._scorer("mention", sum(words.sizes)), words, config.dropout, keys[0])  # [N, W]
-        valid = candidates(document, config.widest)
+        valid = candidates(document, config.max_span_width)
         number = document.real.sum()
-        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.spans_per_word)
+        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.top_span_ratio)
         speakers = arrays["speakers"][0][kept.starts]
         spans = Spans(span_vectors(words, kept), mentions[kept.starts, kept.widths], speakers)
         features = self._pair_features(arrays)
         scorer = self._scorer("antecedent", 3 * (sum(words.sizes) + config.feature_dim))
         antecedents = min(config.antecedents, len(kept.real))
         scores = antecedent_scores(scorer, features, spans, antecedents, config.dropout, keys[1])
-        exists = (antecedent_places(len(kept.real), antecedents) >= 0) & kept.real[:, None]
+        exists = (antecedent_indices(len(kept.real), antecedents) >= 0) & kept.real[:, None]
         scores = jnp.pad(jnp.where(exists, scores, -jnp.inf), ((0, 0), (1, 0)))  # [k, K + 1], the dummy has 0
         return Ranking(mentions, valid, kept, scores)
 
-    def _words(self, sentences: Embedded, document: WordPlaces, deterministic: bool) -> Words:
+    def _words(self, sentences: Embedded, document: WordIndices, deterministic: bool) -> Words:
         """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
         config = self.config
         drop = Dropout(config.lexical_dropout)
@@ -135,10 +135,10 @@ class SpanRanker(nn.Module):
         initial, precision = glorot_uniform, lax.Precision.HIGHEST
         score = nn.Dense(1, kernel_init=initial, bias_init=initial, precision=precision, name="head_score")
         scores = score(hidden)[:, 0]  # [N]
-        table = self.param("width", initial, (config.widest, config.feature_dim))
+        table = self.param("width", initial, (config.max_span_width, config.feature_dim))
         widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
         widths = Dropout(config.dropout)(widths, deterministic=deterministic)
-        return Words(hidden, heads, head_weights(scores, config.widest), widths)
+        return Words(hidden, heads, head_weights(scores, config.max_span_width), widths)
 
     def _pair_features(self, arrays: dict[str, jax.Array]) -> PairFeatures:
         numbers = {"distance": DISTANCES, "speaker": 2, "genre": len(GENRES)}

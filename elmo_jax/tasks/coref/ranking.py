@@ -96,11 +96,11 @@ def antecedent_scores(
     starts = jnp.arange(chunks) * chunk
     pairs = lax.map(run, (starts, None if key is None else jax.random.split(key, chunks)))
     pairs = pairs.reshape(-1, antecedents)[:number]  # [k, K]
-    places = antecedent_places(number, antecedents)
-    return pairs + spans.scores[:, None] + spans.scores[jnp.maximum(places, 0)]
+    indices = antecedent_indices(number, antecedents)
+    return pairs + spans.scores[:, None] + spans.scores[jnp.maximum(indices, 0)]
 
 
-def antecedent_places(number: int, antecedents: int) -> jax.Array:
+def antecedent_indices(number: int, antecedents: int) -> jax.Array:
     """Returns the places [k, K] of antecedents among the kept spans, the nearest first; negative if there is none."""
     return jnp.arange(number)[:, None] - 1 - jnp.arange(antecedents)
 
@@ -133,8 +133,8 @@ def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> 
       real: bool [k], true for kept spans.
     """
     number, columns = scores.shape
-    places = antecedent_places(number, columns - 1)
-    gold = (clusters[jnp.maximum(places, 0)] == clusters[:, None]) & (clusters > 0)[:, None] & (places >= 0)
+    indices = antecedent_indices(number, columns - 1)
+    gold = (clusters[jnp.maximum(indices, 0)] == clusters[:, None]) & (clusters > 0)[:, None] & (indices >= 0)
     gold = jnp.concatenate([~gold.any(-1, keepdims=True), gold], axis=-1)
     chosen = jax.nn.logsumexp(jnp.where(gold, scores, -jnp.inf), axis=-1)
     return jnp.where(real, jax.nn.logsumexp(scores, axis=-1) - chosen, 0.0).sum()

@@ -25,29 +25,29 @@ from elmo_jax.tasks.layers.dense import glorot_uniform, product
 from elmo_jax.types import Tree
 
 
-class WordPlaces(NamedTuple):
+class WordIndices(NamedTuple):
     """The places of a document's words among its padded sentences."""
 
-    places: jax.Array  # int32 [N], the flat index in [S, T] of each word; S * T past the document's end
+    indices: jax.Array  # int32 [N], the flat index in [S, T] of each word; S * T past the document's end
     real: jax.Array  # bool [N], true for words
     sentences: jax.Array  # int32 [N], the sentence of each word
 
     def flat(self, array: jax.Array) -> jax.Array:
         """Returns `array` [S, T, D] as one row of the document's words, [N, D], zero past the document's end."""
-        words = array.reshape(-1, array.shape[-1])[jnp.minimum(self.places, array.shape[0] * array.shape[1] - 1)]
+        words = array.reshape(-1, array.shape[-1])[jnp.minimum(self.indices, array.shape[0] * array.shape[1] - 1)]
         return jnp.where(self.real[:, None], words, 0.0)
 
 
-def document_of(mask: jax.Array, words: int) -> WordPlaces:
+def document_of(mask: jax.Array, words: int) -> WordIndices:
     """Returns the places of a document's words; `mask` [S, T] is true on them, and N is at least their number."""
-    (places,) = jnp.nonzero(mask.ravel(), size=words, fill_value=mask.size)
-    return WordPlaces(places, places < mask.size, places // mask.shape[1])
+    (indices,) = jnp.nonzero(mask.ravel(), size=words, fill_value=mask.size)
+    return WordIndices(indices, indices < mask.size, indices // mask.shape[1])
 
 
-def candidates(document: WordPlaces, widest: int) -> jax.Array:
+def candidates(document: WordIndices, widest: int) -> jax.Array:
     """Returns which pairs of a first word and a width are spans inside one sentence, bool [N, W]."""
-    last = jnp.arange(len(document.places))[:, None] + jnp.arange(widest)  # [N, W]
-    inside = last < len(document.places)
+    last = jnp.arange(len(document.indices))[:, None] + jnp.arange(widest)  # [N, W]
+    inside = last < len(document.indices)
     last = jnp.where(inside, last, 0)
     return inside & document.real[last] & (document.sentences[last] == document.sentences[:, None])
 
@@ -74,15 +74,15 @@ def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: flo
     number = jnp.minimum(jnp.floor(words.astype(jnp.float32) * np.float32(ratio)).astype(jnp.int32), valid.sum())
     order = jnp.argsort(jnp.where(valid, scores, -jnp.inf).ravel(), descending=True, stable=True)
     chosen = _without_crossing(order, valid, number)
-    (found,) = jnp.nonzero(chosen, size=most, fill_value=0)
+    (chosen_spans,) = jnp.nonzero(chosen, size=most, fill_value=0)
     real = jnp.arange(most) < chosen.sum()
-    return Kept(found // widest, found % widest, real)
+    return Kept(chosen_spans // widest, chosen_spans % widest, real)
 
 
 class _Search(NamedTuple):
     """The state of the search after some candidates."""
 
-    place: jax.Array  # [], the place of the next candidate in the order
+    rank: jax.Array  # [], the place of the next candidate in the order
     kept: jax.Array  # [], the number of kept candidates so far
     reach: jax.Array  # int32 [N + W], the last word of the longest kept span that begins at each word; -1 for none
     begin: jax.Array  # int32 [N + W], the first word of the longest kept span that ends at each word; N for none
@@ -99,11 +99,11 @@ def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> 
     total = valid.sum()
 
     def more(state: _Search) -> jax.Array:
-        return (state.place < total) & (state.kept < number)
+        return (state.rank < total) & (state.kept < number)
 
     def look(state: _Search) -> _Search:
-        place, kept, reach, begin, chosen = state
-        start, width = order[place] // widest, order[place] % widest
+        rank, kept, reach, begin, chosen = state
+        start, width = order[rank] // widest, order[rank] % widest
         end = start + width
         word = jnp.arange(widest)  # the words of the candidate, from its first one on
         reaches = lax.dynamic_slice(reach, (start,), (widest,))
@@ -112,7 +112,7 @@ def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> 
         fits = ~crosses.any()
         reach = reach.at[start].max(jnp.where(fits, end, -1))
         begin = begin.at[end].min(jnp.where(fits, start, size))
-        return _Search(place + 1, kept + fits, reach, begin, chosen.at[order[place]].set(fits))
+        return _Search(rank + 1, kept + fits, reach, begin, chosen.at[order[rank]].set(fits))
 
     zero = jnp.zeros((), jnp.int32)
     reach, begin = jnp.full(size + widest, -1, jnp.int32), jnp.full(size + widest, size, jnp.int32)
@@ -173,8 +173,8 @@ class Words(NamedTuple):
 
 def windows(words: jax.Array, widest: int) -> jax.Array:
     """Returns each word of `words` [N, ...] and those after it, [N, W, ...]; the last word is repeated past the end."""
-    places = jnp.arange(words.shape[0])[:, None] + jnp.arange(widest)
-    return words[jnp.minimum(places, words.shape[0] - 1)]
+    indices = jnp.arange(words.shape[0])[:, None] + jnp.arange(widest)
+    return words[jnp.minimum(indices, words.shape[0] - 1)]
 
 
 def head_weights(scores: jax.Array, widest: int) -> jax.Array:

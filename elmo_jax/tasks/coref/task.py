@@ -46,7 +46,7 @@ class Coref(Task[Document, Prediction]):
     model = CorefModel()
     train = TaskTrainConfig(batch_size=1, max_sentences=50)
     ids_are_keys = True
-    rows_are_examples = False
+    document_level = True
     sample = {"Text": "Ada lost the key to her house. A neighbour found it and gave it back to her."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Document]:
@@ -85,7 +85,10 @@ class Coref(Task[Document, Prediction]):
     def labels(self, train: Sequence[Document], config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         genres = Counter(document.genre for document in train if document.genre)
-        return {"widest": config.model.widest, "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0])}
+        return {
+            "max_span_width": config.model.max_span_width,
+            "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0]),
+        }
 
     def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns the arrays of one document, which has at most N words, the last size of `shape`.
@@ -94,10 +97,10 @@ class Coref(Task[Document, Prediction]):
         """
         (document,) = examples
         (_, (_, size)) = shape
-        gold = np.zeros((1, size, labels["widest"]), np.int32)
+        gold = np.zeros((1, size, labels["max_span_width"]), np.int32)
         for entity, cluster in enumerate(document.clusters, 1):
             for start, end in cluster:
-                if end - start < labels["widest"]:
+                if end - start < labels["max_span_width"]:
                     gold[0, start, end - start] = entity
         speakers = np.zeros((1, size), np.int32)
         numbers: dict[str, int] = defaultdict(lambda: len(numbers))
@@ -114,8 +117,8 @@ class Coref(Task[Document, Prediction]):
         self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: Any
     ) -> list[Prediction]:
         """Returns the clusters of the document, without entities of one mention."""
-        found = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
-        return [clusters(**found)]
+        arrays = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
+        return [clusters(**arrays)]
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Returns the mean F1 of MUC, B-cubed and CEAFe first, and then their scores as in the reference scorer."""
@@ -133,8 +136,8 @@ class Coref(Task[Document, Prediction]):
             name = document.name or "text"
             parts.append(f"#begin document ({name}); part {document.part}\n")
             for words, speakers in zip(document.sentences, document.speakers, strict=True):
-                for place, (word, speaker) in enumerate(zip(words, speakers, strict=True)):
-                    row = [name, int(document.part), place, word, *["-"] * 5, speaker, "-", next(cells)]
+                for position, (word, speaker) in enumerate(zip(words, speakers, strict=True)):
+                    row = [name, int(document.part), position, word, *["-"] * 5, speaker, "-", next(cells)]
                     parts.append("\t".join(map(str, row)) + "\n")
                 parts.append("\n")
             parts.append("#end document\n")
@@ -167,7 +170,7 @@ class Coref(Task[Document, Prediction]):
         """Returns one sentence per line with mentions in brackets, as in `[1 Ada] praised [2 [1 her] mother] .`."""
         words = [word for sentence in example.sentences for word in sentence]
         mentions = [(mention, number) for number, cluster in enumerate(prediction, 1) for mention in cluster]
-        for (start, end), number in sorted(mentions, key=lambda found: (found[0][1] - found[0][0], found)):
+        for (start, end), number in sorted(mentions, key=lambda mention: (mention[0][1] - mention[0][0], mention)):
             words[start] = f"[{number} {words[start]}"  # shortest first, so that longer ones open before them
             words[end] += "]"
         rest = iter(words)
@@ -188,23 +191,23 @@ def clusters(
       The clusters in the order of their first spans, each a sorted list of (start, end).
     """
     cluster_of: dict[int, list[Mention]] = {}
-    found: Prediction = []
-    for place, antecedent in enumerate(antecedents):
-        if not kept[place] or antecedent < 0:
+    clusters_so_far: Prediction = []
+    for index, antecedent in enumerate(antecedents):
+        if not kept[index] or antecedent < 0:
             continue
         if antecedent not in cluster_of:
             cluster_of[antecedent] = [(int(starts[antecedent]), int(ends[antecedent]))]
-            found.append(cluster_of[antecedent])
-        cluster_of[place] = cluster_of[antecedent]
-        cluster_of[place].append((int(starts[place]), int(ends[place])))
-    return sorted(map(sorted, found))
+            clusters_so_far.append(cluster_of[antecedent])
+        cluster_of[index] = cluster_of[antecedent]
+        cluster_of[index].append((int(starts[index]), int(ends[index])))
+    return sorted(map(sorted, clusters_so_far))
 
 
-def _cells(words: int, found: Prediction) -> list[str]:
+def _cells(words: int, prediction: Prediction) -> list[str]:
     """Returns the column of coreference, in which inner mentions open after outer ones and close before them."""
     opening: list[list[str]] = [[] for _ in range(words)]
     closing: list[list[str]] = [[] for _ in range(words)]
-    mentions = [(start, end, number) for number, cluster in enumerate(found) for start, end in cluster]
+    mentions = [(start, end, number) for number, cluster in enumerate(prediction) for start, end in cluster]
     for start, end, number in sorted(mentions, key=lambda m: (m[0], -m[1])):
         if start == end:
             opening[start].append(f"({number})")

@@ -62,8 +62,8 @@ def score_labels(pairs: Iterable[tuple[set[Any], set[Any]]], ignored: str = "") 
     """
     counters: dict[str, Counter[str]] = {"correct": Counter(), "predicted": Counter(), "gold": Counter()}
     for gold, predicted in pairs:
-        for name, things in (("correct", gold & predicted), ("predicted", predicted), ("gold", gold)):
-            counters[name].update(thing.label for thing in things)
+        for name, labelled in (("correct", gold & predicted), ("predicted", predicted), ("gold", gold)):
+            counters[name].update(span.label for span in labelled)
     names = sorted(counters["gold"].keys() | counters["predicted"].keys())
     labels = {label: Counts(**{name: counter[label] for name, counter in counters.items()}) for label in names}
     return LabelScores(sum((labels[label] for label in names if label != ignored), Counts()), labels)

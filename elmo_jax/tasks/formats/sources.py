@@ -29,14 +29,14 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     """
     sources: str = getattr(config.data, name)
     use: Use = "training" if name == "train" else "evaluation"
-    found = [example for source in listed(sources) for example in read_source(task, config, source, use)]
+    examples = [example for source in listed(sources) for example in read_source(task, config, source, use)]
     if name != "train" and task.ids_are_keys:
-        twice = repeated_id(found)
+        twice = repeated_id(examples)
         if twice is not None:
             raise UserError(
                 f"config.data.{name}: the sources {sources} have two examples with the id {twice!r}; remove one"
             )
-    return found
+    return examples
 
 
 def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use) -> list[Any]:
@@ -86,7 +86,7 @@ def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[A
         words = tuple(map(split, texts))
         return [words if task.texts_per_example > 1 else words[0]]
     sentences = list(raw_sentences(texts[0].split("\n"), language=config.data.language))
-    return sentences if task.rows_are_examples else [sentences]
+    return [sentences] if task.document_level else sentences
 
 
 def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
@@ -123,8 +123,8 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
         builder, _ = prepared_builder(source, dataset, split, check)
         examples = read_split(source, builder, split)
         records = examples.__getitems__(list(range(len(examples))))
-        found: list[Any] = task.from_tfds(source, builder.info.features, records, config)
-    return found
+        read: list[Any] = task.from_tfds(source, builder.info.features, records, config)
+    return read
 
 
 def split_brackets(source: str) -> tuple[Path, slice | str]:
@@ -171,11 +171,11 @@ def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
     for number, text in read_lines(listing):
         if name := text.strip():
             *folders, document = Path(name).parts
-            found = [file for file in by_name[document] if [*file.parts][-1 - len(folders) : -1] == folders]
-            if len(found) != 1:
-                expected = f"one file in {path} whose name ends with {', '.join(endings)}, found {len(found)}"
+            matches = [file for file in by_name[document] if [*file.parts][-1 - len(folders) : -1] == folders]
+            if len(matches) != 1:
+                expected = f"one file in {path} whose name ends with {', '.join(endings)}, found {len(matches)}"
                 raise error_at(listing, number, f"{name!r}: expected {expected}")
-            chosen += found
+            chosen += matches
     if not chosen:
         raise UserError(f"{listing}: the list is empty; expected names of documents, one per line")
     return chosen, slice(None)

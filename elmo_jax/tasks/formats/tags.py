@@ -49,16 +49,16 @@ def spans(tags: Sequence[str]) -> list[Span]:
     Raises:
       TagError: a tag is none of O, B-x and I-x.
     """
-    found: list[Span] = []
+    result: list[Span] = []
     before = ""  # the type of the previous word's span; empty if it is in no span
     for position, tag in enumerate(tags):
         mark, label = _split(tag, position, "BI")
         if mark == "B" or (mark == "I" and label != before):
-            found.append(Span(label, position, position))
+            result.append(Span(label, position, position))
         elif mark == "I":
-            found[-1] = found[-1]._replace(end=position)
+            result[-1] = result[-1]._replace(end=position)
         before = label
-    return found
+    return result
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> Scheme:

@@ -44,19 +44,19 @@ def read(
     """
     examples: list[TaggedSentence] = []
     skipped = 0
-    found = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
-    columns = len(found[0][1][0]) if found else 0
-    for block, rows in found:
+    cells_of_blocks = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
+    columns = len(cells_of_blocks[0][1][0]) if cells_of_blocks else 0
+    for block, rows in cells_of_blocks:
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < max(2, word, tag):
                 expected = f"{columns} columns, as in the lines before" if columns > 1 else "a word and its tag"
                 if columns == len(row) > 1:
                     expected = f"{max(word, tag)} columns (config.data.word_column, tag_column)"
-                first = block[0] if block is found[0][0] and block[0].text.startswith("#") else line
+                first = block[0] if block is cells_of_blocks[0][0] and block[0].text.startswith("#") else line
                 raise _refused(path, first, f"expected {expected}, found {line.text!r}")
-    _check_columns(path, [rows for _, rows in found], word, tag)
-    notation = known_scheme(path, scheme, [[row[tag - 1].strip() for row in rows] for _, rows in found])
-    for block, rows in found:
+    _check_columns(path, [rows for _, rows in cells_of_blocks], word, tag)
+    notation = known_scheme(path, scheme, [[row[tag - 1].strip() for row in rows] for _, rows in cells_of_blocks])
+    for block, rows in cells_of_blocks:
         try:
             tags = to_bio([row[tag - 1].strip() for row in rows], notation)
         except TagError as error:

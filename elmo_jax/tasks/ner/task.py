@@ -52,7 +52,7 @@ class NER(TaggingTask[TaggedSentence]):
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
         """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
-        found, records = [], list(records)
+        examples, records = [], list(records)
         sentences = [[names[tag] for tag in record["ner"]] for record in records]
         scheme = known_scheme(source, config.data.scheme, sentences)
         for number, (record, sentence) in enumerate(zip(records, sentences, strict=True)):
@@ -63,9 +63,9 @@ class NER(TaggingTask[TaggedSentence]):
                     f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
                     f" is {scheme}, to the notation of the dataset"
                 ) from None
-            found.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
+            examples.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
         report_scheme(source, config.data.scheme, scheme)
-        return found
+        return examples
 
     def labels(self, train: Sequence[TaggedSentence], config: Any) -> Labels:
         """Returns all tags, in the model's encoding, of the entity types in the training examples.
@@ -90,8 +90,8 @@ class NER(TaggingTask[TaggedSentence]):
         self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: Any
     ) -> list[Tags]:
         """Returns the best tags, in BIO."""
-        found = super().decode(predictions, examples, labels, config)
-        return [bioul_to_bio(tags) for tags in found] if labels["encoding"] == "BIOUL" else found
+        decoded = super().decode(predictions, examples, labels, config)
+        return [bioul_to_bio(tags) for tags in decoded] if labels["encoding"] == "BIOUL" else decoded
 
     def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""

@@ -29,7 +29,7 @@ class POS(TaggingTask[TaggedSentence]):
     data = POSDataConfig()
     model = POSModel()
     network = SoftmaxTagger
-    averages = True
+    supports_ensembling = True
     sample = {"Text": "My fellow citizens, peace has come."}
     tfds_features = ("tokens", "upos", "xpos", "head")
 

@@ -48,15 +48,15 @@ class SNLI(ClassificationTask):
         names = features["label"].names
         if set(names) != set(LABELS):
             raise UserError(f"{source}: expected the labels {', '.join(LABELS)}, found {', '.join(names)}")
-        found = [
+        examples = [
             ClassifiedTexts(
                 tuple(tokenize(r[name].decode(), config.data.language) for name in self.text_names), names[r["label"]]
             )
             for r in records
             if r["label"] >= 0
         ]
-        report(source, {WITHOUT_LABEL: len(records) - len(found)})
-        return found
+        report(source, {WITHOUT_LABEL: len(records) - len(examples)})
+        return examples
 
 
 TASK = SNLI()

@@ -74,25 +74,25 @@ def metric_with_no_answers(
         scores["f1"].append(f1(answer, kept) if kept and normalize(answer) else right)
     parts = {
         "": range(len(gold)),
-        "HasAns_": [place for place, answers in enumerate(gold) if answers],
-        "NoAns_": [place for place, answers in enumerate(gold) if not answers],
+        "HasAns_": [i for i, answers in enumerate(gold) if answers],
+        "NoAns_": [i for i, answers in enumerate(gold) if not answers],
     }
-    found: dict[str, float] = {}
-    for prefix, places in parts.items():
-        if places:
+    result: dict[str, float] = {}
+    for prefix, indices in parts.items():
+        if indices:
             for name, values in scores.items():
-                found[f"{prefix}{name}"] = percent(sum(values[place] for place in places), len(places))
-            found[f"{prefix}total"] = len(places)
-    order = sorted(range(len(gold)), key=lambda place: no_answer[place])  # more and more of them are answered
+                result[f"{prefix}{name}"] = percent(sum(values[i] for i in indices), len(indices))
+            result[f"{prefix}total"] = len(indices)
+    order = sorted(range(len(gold)), key=lambda i: no_answer[i])  # more and more of them are answered
     for name in ("exact", "f1"):
         best = score = float(len(parts["NoAns_"]))
         threshold = 0.0
-        for place in order:
-            score += scores[name][place] if gold[place] else -bool(predicted[place])
+        for i in order:
+            score += scores[name][i] if gold[i] else -bool(predicted[i])
             if score > best:
-                best, threshold = score, no_answer[place]
-        found |= {f"best_{name}": percent(best, len(gold)), f"best_{name}_thresh": threshold}
-    return found
+                best, threshold = score, no_answer[i]
+        result |= {f"best_{name}": percent(best, len(gold)), f"best_{name}_thresh": threshold}
+    return result
 
 
 def _f1(predicted: Sequence[str], gold: Sequence[str]) -> float:

@@ -33,7 +33,7 @@ class SquadModel:
     dropout: float = fraction(
         0.2, "The fraction of features dropped in training, with one mask for all words of a row."
     )
-    longest_answer: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
+    max_answer_length: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
     no_answer_threshold: float = setting(
         0.5, "SQuAD 2.0: the probability of no answer above which none is given; 1 always gives one.", least=0, most=1
     )

@@ -41,8 +41,8 @@ class Tokens:
 
     def overlapping(self, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and the last word with a character from `start` to before `end`; None if there is none."""
-        found = [i for i, (a, b) in enumerate(zip(self.starts, self.ends, strict=True)) if a < end and b > start]
-        return (found[0], found[-1]) if found else None
+        tokens = [i for i, (a, b) in enumerate(zip(self.starts, self.ends, strict=True)) if a < end and b > start]
+        return (tokens[0], tokens[-1]) if tokens else None
 
 
 def tokenize(text: str) -> Tokens:
@@ -215,15 +215,15 @@ def _example(
 
 def nearest(text: str, part: str, position: int) -> int | None:
     """Returns the occurrence of a part in a text that is nearest to a position; None if there is none."""
-    places = (match.start() for match in re.finditer(f"(?={re.escape(part)})", text))  # they may overlap
-    return min(places, key=lambda place: abs(place - position), default=None)
+    starts = (match.start() for match in re.finditer(f"(?={re.escape(part)})", text))  # they may overlap
+    return min(starts, key=lambda start: abs(start - position), default=None)
 
 
 def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:
     """Returns the field of a JSON object. Raises `UserError` if it is missing or has another type."""
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+    field = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(field, kind) or isinstance(field, bool) != (kind is bool):
         names = {str: "a string", int: "a whole number", list: "a list", bool: "true or false"}
-        place = f"{where}.{key}" if where else key
-        raise UserError(f"{path}, {place}: expected {names[kind]}, found {str(found)[:40]!r}")
-    return found
+        json_path = f"{where}.{key}" if where else key
+        raise UserError(f"{path}, {json_path}: expected {names[kind]}, found {str(field)[:40]!r}")
+    return field

@@ -54,7 +54,7 @@ class Squad(Task[Example, Prediction]):
     data = SquadDataConfig()
     model = SquadModel()
     ids_are_keys = True
-    averages = True
+    supports_ensembling = True
     texts_per_example = 2
     sample = {"Question": "Where was the treaty signed?", "Paragraph": "The treaty was signed in Paris in 1783."}
     tfds_features = ("id", "title", "context", "question", "answers")
@@ -79,9 +79,9 @@ class Squad(Task[Example, Prediction]):
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer, or `NO_ANSWER`."""
-        found = np.zeros((number, 2), np.int32)
-        found[: len(examples)] = [example.span for example in examples]
-        return {"answers": found}
+        spans = np.zeros((number, 2), np.int32)
+        spans[: len(examples)] = [example.span for example in examples]
+        return {"answers": spans}
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
         """Returns the model."""
@@ -89,20 +89,20 @@ class Squad(Task[Example, Prediction]):
 
     def decode(self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: Any) -> list[Prediction]:
         """Returns the text of the most probable span of every paragraph, or an empty one if there is no answer."""
-        found = []
+        answers = []
         sides = zip(examples, predictions["start"], predictions["end"], strict=False)
         for row, (example, start, end) in enumerate(sides):
             none = float(predictions["no_answer"][row]) if "no_answer" in predictions else None
             if none is not None and none > config.model.no_answer_threshold:
-                found.append(Prediction("", 0, 0, none, none))
+                answers.append(Prediction("", 0, 0, none, none))
                 continue
             tokens = example.paragraph.tokens
             number = len(tokens.words)
-            first, last, probability = most_probable_span(start[:number], end[:number], config.model.longest_answer)
+            first, last, probability = most_probable_span(start[:number], end[:number], config.model.max_answer_length)
             probability *= 1 - (none or 0)
             text = example.paragraph.answer(first, last)
-            found.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability, none))
-        return found
+            answers.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability, none))
+        return answers
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Returns F1, which selects the best evaluation, and the share of exact matches; or SQuAD 2.0's metrics."""
@@ -116,9 +116,9 @@ class Squad(Task[Example, Prediction]):
 
     def files(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, str]:
         """Adds the probabilities of no answer, which the official script of SQuAD 2.0 takes as `--na-prob-file`."""
-        found = super().files(examples, predictions)
+        files = super().files(examples, predictions)
         without = [prediction.no_answer for prediction in predictions if prediction.no_answer is not None]
-        return found | ({".na_prob": _by_id(examples, without)} if without else {})
+        return files | ({".na_prob": _by_id(examples, without)} if without else {})
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the question about the paragraph, whose text has a space between words.
@@ -136,7 +136,7 @@ class Squad(Task[Example, Prediction]):
 
         For SQuAD 2.0, also `no_answer_probability`; without an answer, `answer` is empty.
         """
-        found = {
+        value = {
             "question": " ".join(example.tokens),
             "paragraph": example.paragraph.text,
             "answer": prediction.text,
@@ -145,8 +145,8 @@ class Squad(Task[Example, Prediction]):
             "probability": round(prediction.probability, 6),
         }
         if prediction.no_answer is not None:
-            found["no_answer_probability"] = round(prediction.no_answer, 6)
-        return found
+            value["no_answer_probability"] = round(prediction.no_answer, 6)
+        return value
 
     def highlight(self, prediction: dict[str, Any]) -> Highlighted:
         """Returns the paragraph, in which the answer has its probability; or the probability of no answer below it."""
@@ -179,18 +179,18 @@ def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tupl
       The first and the last word, both inclusive, and the product; it is taken in float64, where it cannot underflow.
     """
     start, end = start.astype(np.float64), end.astype(np.float64)
-    found = (0, 0, -1.0)
+    best = (0, 0, -1.0)
     for extra in range(min(longest, len(start))):
         products = start[: len(start) - extra] * end[extra:]
         first = int(products.argmax())
-        if products[first] > found[2]:
-            found = (first, first + extra, float(products[first]))
-    return found
+        if products[first] > best[2]:
+            best = (first, first + extra, float(products[first]))
+    return best
 
 
 def _by_id(examples: Sequence[Example], values: Sequence[str | float]) -> str:
     """Returns a JSON object of values by the id of the question, or by its place if it has none."""
-    names = [example.id or str(place) for place, example in enumerate(examples)]
+    names = [example.id or str(number) for number, example in enumerate(examples)]
     return json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, indent=1) + "\n"
 
 

@@ -25,17 +25,17 @@ def arguments(tags: Sequence[str]) -> list[Argument]:
     Raises:
       TagError: a tag is none of O, B-x and I-x.
     """
-    found: list[Argument] = []
+    result: list[Argument] = []
     last: dict[str, int] = {}  # the place in `found` of the last argument of each label
     for label, start, end in spans(tags):
         whole = label.removeprefix(_CONTINUATION)
         if label.startswith(_CONTINUATION) and whole in last:
-            argument = found[last[whole]]
-            found[last[whole]] = argument._replace(pieces=(*argument.pieces, (start, end)))
+            argument = result[last[whole]]
+            result[last[whole]] = argument._replace(pieces=(*argument.pieces, (start, end)))
         else:
-            last[whole] = len(found)
-            found.append(Argument(whole, ((start, end),)))
-    return found
+            last[whole] = len(result)
+            result.append(Argument(whole, ((start, end),)))
+    return result
 
 
 def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> LabelScores:

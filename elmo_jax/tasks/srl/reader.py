@@ -58,7 +58,7 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
     for block in blocks(path, _separates):
         rows = _rows(path, block, before + after)
         tokens = [row[_WORD] for row in rows]
-        found: list[Example] = []
+        of_sentence: list[Example] = []
         for column in range(before, len(rows[0]) - after):
             try:
                 tags = brackets_to_bio([row[column] for row in rows])
@@ -66,12 +66,12 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
                 message = f"column {column + 1}: {error.reason}"
                 raise error_at(path, block[error.position].number, message) from None
             if "B-V" in tags:
-                found.append(Example(tokens, tags, sentences, tags.index("B-V")))
+                of_sentence.append(Example(tokens, tags, sentences, tags.index("B-V")))
             else:
                 columns_without += 1
-        examples += _of_one_sentence(found)
+        examples += _of_one_sentence(of_sentence)
         sentences += 1
-        without += not found
+        without += not of_sentence
     report(
         path,
         {
@@ -122,8 +122,8 @@ def _bio_example(path: Path, line: Line) -> Example:
         raise error_at(path, line.number, f"{len(tokens)} words have {len(tags)} tags")
     predicate = int(position)
     if predicate >= len(tokens) or tags[predicate] != "B-V":
-        found = repr(tags[predicate]) if predicate < len(tokens) else f"only {len(tokens)} words"
-        raise error_at(path, line.number, f"expected the tag 'B-V' at position {predicate}, found {found}")
+        actual = repr(tags[predicate]) if predicate < len(tokens) else f"only {len(tokens)} words"
+        raise error_at(path, line.number, f"expected the tag 'B-V' at position {predicate}, found {actual}")
     try:
         return Example(tokens, to_bio(tags, "bio"), 0, predicate)
     except TagError as error:

@@ -45,9 +45,9 @@ class SRL(TaggingTask[Example]):
         examples: list[Example] = []
         files, part = files_of(source, ("conll",))
         for path in files:
-            found = read_bio(path) if layout == "bio" else read_columns(path, layout)
+            new = read_bio(path) if layout == "bio" else read_columns(path, layout)
             before = examples[-1].sentence + 1 if examples else 0
-            examples += [dataclasses.replace(e, sentence=before + e.sentence) for e in found] if before else found
+            examples += [dataclasses.replace(e, sentence=before + e.sentence) for e in new] if before else new
         return examples[part]
 
     def labels(self, train: Sequence[Example], config: Any) -> Labels:
@@ -62,7 +62,7 @@ class SRL(TaggingTask[Example]):
         for _, examples in itertools.groupby(train, lambda example: (example.sentence, example.tokens)):
             sentence = next(examples)
             words.update(word.lower() for word in sentence.tokens)
-            predicates.update(sentence.tokens[place].lower() for place in sentence.predicates)
+            predicates.update(sentence.tokens[i].lower() for i in sentence.predicates)
         known = sorted(word for word, number in predicates.items() if 2 * number >= words[word])
         tags = sorted({"O", *super().labels(train, config)["tags"]})
         return {"tags": tags, "predicates": known, "words": sorted(words)}
@@ -96,7 +96,7 @@ class SRL(TaggingTask[Example]):
         The predicates are the words that `labels` lists as such. A sentence without any gives no example.
         """
         known = set(labels["predicates"])
-        return [Example(texts[0], [], 0, place) for place, word in enumerate(texts[0]) if word.lower() in known]
+        return [Example(texts[0], [], 0, i) for i, word in enumerate(texts[0]) if word.lower() in known]
 
     def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:
         """Returns the words that the training text lacks, so that they are not taken as predicates."""
@@ -106,8 +106,8 @@ class SRL(TaggingTask[Example]):
 
     def as_json(self, example: Example, prediction: Tags) -> dict[str, Any]:
         """Adds `predicate`, its position; the predicate itself is among the `arguments`, with the role V."""
-        found = super().as_json(example, prediction)
-        return {"tokens": found.pop("tokens"), "predicate": example.predicate, **found}
+        value = super().as_json(example, prediction)
+        return {"tokens": value.pop("tokens"), "predicate": example.predicate, **value}
 
     def show(self, example: Example, prediction: Tags) -> str:
         """Returns the predicate and its frame in brackets, as in `chased: [ARG0 The cat] [V chased] [ARG1 mice] .`."""

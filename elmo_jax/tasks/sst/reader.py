@@ -39,8 +39,8 @@ def read(path: Path, phrases: Phrases) -> list[ClassifiedTexts]:
     for line in read_lines(path):
         if is_blank(line.text):
             continue
-        found = _subtrees(path, line)
-        examples += found[:1] if phrases == "sentences" else found
+        of_tree = _subtrees(path, line)
+        examples += of_tree[:1] if phrases == "sentences" else of_tree
     return examples
 
 
@@ -89,10 +89,10 @@ def read_texts(
     """
     examples = []
     for number, record in read_records(path, quoting):
-        found, given, name = record.get(text), record.get(label), record.get("id")
+        content, given, name = record.get(text), record.get(label), record.get("id")
         if not annotated and type(given) not in (str, int):
             given = ""
-        tokens = found if isinstance(found, list) else split(found) if isinstance(found, str) else None
+        tokens = content if isinstance(content, list) else split(content) if isinstance(content, str) else None
         is_text = tokens is not None and all(isinstance(t, str) and not is_blank(t) and "\n" not in t for t in tokens)
         if not is_text or type(given) not in (str, int):
             expected = f"a text {text!r} and a label {label!r} (config.data.text and config.data.label name them)"

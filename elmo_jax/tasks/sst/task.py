@@ -52,9 +52,9 @@ class SST(ClassificationTask):
         if use != "training" or data.phrases == "sentences":
             return read(path, "sentences")
         phrases = read(path, "all")
-        found = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
-        report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(found)})
-        return found
+        kept = [phrase for phrase in phrases if len(phrase.texts[0]) >= data.shortest]
+        report(source, {f"phrases of fewer than {data.shortest} words left out": len(phrases) - len(kept)})
+        return kept
 
     def splitter(self, config: Any) -> Splitter | None:
         """Returns the tokenizer of records, which are whole texts; None for a treebank, which has sentences."""
@@ -66,12 +66,12 @@ class SST(ClassificationTask):
         Raises:
           UserError: all training examples have one label.
         """
-        found = {example.label for example in train}
-        if _has_trees(config) and found <= set(LABELS):
+        labels = {example.label for example in train}
+        if _has_trees(config) and labels <= set(LABELS):
             return {"classes": list(LABELS)}
-        if len(found) == 1:
-            raise UserError(f"config.data.train: all examples have the label {found.pop()!r}; expected two or more")
-        return {"classes": sorted(found)}
+        if len(labels) == 1:
+            raise UserError(f"config.data.train: all examples have the label {labels.pop()!r}; expected two or more")
+        return {"classes": sorted(labels)}
 
     def written(self, label: str, classes: Sequence[str]) -> str:
         """Returns the number of a sentiment, as the files of trees have it, and labels of records as they are."""

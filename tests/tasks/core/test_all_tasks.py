@@ -81,10 +81,10 @@ def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, exa
     for example in examples:
         task = trained.task
         texts = task.texts(example)
-        rows = tuple(text[0] if task.rows_are_examples else text for text in texts)
-        found = rows if len(rows) > 1 else rows[0]
-        if found not in inputs:  # of a sentence with two predicates there are two examples, and two predictions
-            inputs.append(found)
+        rows = tuple(text if task.document_level else text[0] for text in texts)
+        actual = rows if len(rows) > 1 else rows[0]
+        if actual not in inputs:  # of a sentence with two predicates there are two examples, and two predictions
+            inputs.append(actual)
     predictions = trained.predict(inputs)
     assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
     assert len(list(trained.pairs(inputs))) == len(predictions) == NUMBER
@@ -103,7 +103,7 @@ def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) ->
     sizes = [trained.task.size(example) for example in examples]
     short = min(range(NUMBER), key=lambda i: sizes[i])
     (shape,) = choose_shapes(sizes, 1, CPU)
-    places = trained.config.train.batch_size
+    positions = trained.config.train.batch_size
     setups = {
         size: dataclasses.replace(
             trained._setup,
@@ -112,19 +112,19 @@ def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) ->
             ),
             mesh=make_mesh(jax.devices()[:1]),
         )
-        for size in (1, places)
+        for size in (1, positions)
     }
     encoder = TextEncoder(trained._setup, trained._setup.bilm and functools.partial(embedded, trained._setup.bilm))
     assert shape != sizes[short]
-    (params, constants), *_ = trained._models
+    (params, frozen), *_ = trained._models
     # learned losses are small differences of large numbers, so the weights are made smaller
     params = trained._program.replicated(jax.tree.map(lambda x: np.float32(0.3) * np.asarray(x), params))
-    found = []
-    for number, padded_to in ((1, sizes[short]), (places, shape)):
+    actual = []
+    for number, padded_to in ((1, sizes[short]), (positions, shape)):
         data = TaskData(setups[number], encoder, examples, [shape])
-        batch = trained._program.place(data.arrays(Batch((short,), padded_to)))
-        found.append(jax.device_get(trained._program.evaluate(params, batch, constants)))
-    (loss, alone), (padded, others) = found
+        batch = trained._program.device_put(data.arrays(Batch((short,), padded_to)))
+        actual.append(jax.device_get(trained._program.evaluate(params, batch, frozen)))
+    (loss, alone), (padded, others) = actual
     assert_allclose(padded, loss, rtol=1e-6)
     for name, array in alone.items():
         inside = others[name][(0, *map(slice, array.shape[1:]))]

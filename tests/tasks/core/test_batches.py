@@ -56,8 +56,8 @@ def test_what_fits_into_no_shape_has_one_more() -> None:
     shapes = (((1, 8), (1, 12)), ((1, 20), (1, 24)))
     assert with_overflow(shapes, [((1, 8), (1, 8)), ((1, 20), (1, 24))]) == shapes
     assert with_overflow(shapes, []) == shapes
-    found = with_overflow(shapes, [((1, 21), (1, 3)), ((1, 1), (1, 70))])
-    assert found == (*shapes, ((1, 32), (1, 128)))
+    actual = with_overflow(shapes, [((1, 21), (1, 3)), ((1, 1), (1, 70))])
+    assert actual == (*shapes, ((1, 32), (1, 128)))
 
 
 def test_every_epoch_has_all_examples_and_the_same_number_of_batches_of_each_shape() -> None:

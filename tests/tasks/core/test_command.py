@@ -94,7 +94,7 @@ def test_evaluate_prints_the_metrics_of_the_training(tagger: Commands, trained: 
     ended = tagger.inside("task", "evaluate", "whole", "--data", "named.conllu", *options)
     assert ended.status == 0, ended.stderr
     predictions = [json.loads(line) for line in (tagger.folder / "predictions.jsonl").read_text().splitlines()]
-    assert [found["id"] for found in predictions] == [f"s{n}" for n in range(len(blocks))]
+    assert [item["id"] for item in predictions] == [f"s{n}" for n in range(len(blocks))]
     again = tagger.inside("task", "predict", "whole", "--input", "named.conllu", "--output", "json")
     assert [json.loads(line) for line in again.stdout.splitlines()] == predictions
     expected = numbers(trained)["seeds"][0]["test"]

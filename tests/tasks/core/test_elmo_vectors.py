@@ -43,13 +43,13 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
         second = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
-        said = ""
-        while "waiting" not in said and len(writes) < 2 and not second.done():
+        printed = ""
+        while "waiting" not in printed and len(writes) < 2 and not second.done():
             time.sleep(0.01)
-            said += capsys.readouterr().err
+            printed += capsys.readouterr().err
         second_began.set()
         stored = [StoredLayers(made.result().files) for made in (first, second)]
-    assert len(writes) == 1 and "waiting for another process" in said
+    assert len(writes) == 1 and "waiting for another process" in printed
     for sentence in SENTENCES:
         assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
@@ -69,7 +69,7 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     stored = lambda rows: [files[words] if words else () for words in rows]  # noqa: E731
     first = TextEncoder(setup, stored)(SENTENCES, 3, 4)
     variables = module.init(jax.random.key(0), first, deterministic=True)
-    variables = {"params": variables["params"], "constants": {"bilm": frozen_tree(bilm)}}
+    variables = {"params": variables["params"], "frozen": {"bilm": frozen_tree(bilm)}}
     vectors = []
     for layers in (stored, functools.partial(embedded, bilm)):  # read from the file, and computed
         text = TextEncoder(setup, layers)(SENTENCES, 3, 4)

@@ -26,7 +26,7 @@ def test_predictions_alone_in_a_batch_and_in_another_order(norm: str, layers: st
     task = elmo_jax.load_task(tmp_path / "run")
 
     def probabilities(sentences: list[list[str]]) -> np.ndarray:
-        return np.array([list(found["probabilities"].values()) for found in task.predict(sentences)])
+        return np.array([list(item["probabilities"].values()) for item in task.predict(sentences)])
 
     together = probabilities(SENTENCES)
     alone = np.concatenate([probabilities([sentence]) for sentence in SENTENCES])

@@ -41,7 +41,7 @@ def test_a_new_task_is_short_and_learns(module: Any, text: str, tmp_path: Any) -
     shapes = choose_shapes(list(map(task.size, examples)), 1, CPU)
     program, data = TaskProgram(setup), TaskData(setup, TextEncoder(setup), examples, shapes)
     (batch,) = data.epoch(None)
-    arrays = program.place(data.arrays(batch))
+    arrays = program.device_put(data.arrays(batch))
     state = program.first_state(0, arrays)
     for _ in range(60):
         average = jax.device_get(state.average)

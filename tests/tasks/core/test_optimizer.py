@@ -23,14 +23,14 @@ def test_constant() -> None:
 
 
 def test_staircase() -> None:
-    found = rates(range(0, 8), 1000, schedule="staircase", decay=0.5, decay_steps=3)
-    assert found == [2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5]
+    actual = rates(range(0, 8), 1000, schedule="staircase", decay=0.5, decay_steps=3)
+    assert actual == [2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5]
 
 
 def test_warmup_and_cosine() -> None:
-    found = rates(range(0, 13), 12, schedule="warmup_cosine", warmup_steps=4)
-    assert found[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]  # the first update has a rate
-    assert_allclose(found[5:], [1 + math.cos(math.pi * part / 8) for part in range(1, 9)], atol=1e-12)
+    actual = rates(range(0, 13), 12, schedule="warmup_cosine", warmup_steps=4)
+    assert actual[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]  # the first update has a rate
+    assert_allclose(actual[5:], [1 + math.cos(math.pi * part / 8) for part in range(1, 9)], atol=1e-12)
     # A warmup longer than half of the steps ends there.
     assert_allclose(rates(range(0, 4), 6, schedule="warmup_cosine", warmup_steps=100), [2 / 3, 4 / 3, 2.0, 2.0])
 
@@ -63,34 +63,34 @@ def test_the_evaluation_before_training_is_not_in_the_history() -> None:
 
 def updates(config: TaskOptimizerConfig, gradients: list[list[float]]) -> list[np.ndarray]:
     rule, params = make_optimizer(config), jnp.zeros(len(gradients[0]))
-    state, found = rule.init(params), []
+    state, actual = rule.init(params), []
     for gradient in gradients:
         update, state = rule.update(jnp.array(gradient), state, params)
-        found.append(np.asarray(update))
-    return found
+        actual.append(np.asarray(update))
+    return actual
 
 
 def test_elements_are_bounded_before_the_norm_is() -> None:
     """AllenNLP's hooks clamp a gradient as it is computed; `rescale_gradients` then reads the clamped one."""
     config = TaskOptimizerConfig(b1=0.0, b2=0.0, eps=1.0, clip_norm=2.5, clip_value=4.0)
-    (found,) = updates(config, [[3.0, -8.0]])  # clamped to [3, -4], of norm 5, and then halved
-    assert_allclose(found, [-1.5 / (1.5 + 1), 2.0 / (2.0 + 1)], rtol=1e-6)  # Adam: g / (|g| + eps)
+    (actual,) = updates(config, [[3.0, -8.0]])  # clamped to [3, -4], of norm 5, and then halved
+    assert_allclose(actual, [-1.5 / (1.5 + 1), 2.0 / (2.0 + 1)], rtol=1e-6)  # Adam: g / (|g| + eps)
 
 
 def test_adam() -> None:
     config = TaskOptimizerConfig(name="adam", b1=0.5, b2=0.75, eps=1e-8, clip_norm=0.0)
-    found = updates(config, [[2.0], [-1.0]])
+    actual = updates(config, [[2.0], [-1.0]])
     first, second = 0.5 * 2.0, 0.25 * 4.0
-    assert_allclose(found[0], [-(first / 0.5) / math.sqrt(second / 0.25)], rtol=1e-6)
+    assert_allclose(actual[0], [-(first / 0.5) / math.sqrt(second / 0.25)], rtol=1e-6)
     first, second = 0.5 * first - 0.5, 0.75 * second + 0.25
-    assert_allclose(found[1], [-(first / 0.75) / math.sqrt(second / (1 - 0.75**2))], rtol=1e-5)
+    assert_allclose(actual[1], [-(first / 0.75) / math.sqrt(second / (1 - 0.75**2))], rtol=1e-5)
 
 
 def test_adadelta() -> None:
     config = TaskOptimizerConfig(name="adadelta", rho=0.9, eps=1e-2, clip_norm=0.0)
     squares = changes = 0.0
-    for gradient, found in zip([2.0, -1.0, 3.0], updates(config, [[2.0], [-1.0], [3.0]]), strict=True):
+    for gradient, actual in zip([2.0, -1.0, 3.0], updates(config, [[2.0], [-1.0], [3.0]]), strict=True):
         squares = 0.9 * squares + 0.1 * gradient**2
         change = math.sqrt(changes + 1e-2) / math.sqrt(squares + 1e-2) * gradient
         changes = 0.9 * changes + 0.1 * change**2
-        assert_allclose(found, [-change], rtol=1e-5)
+        assert_allclose(actual, [-change], rtol=1e-5)

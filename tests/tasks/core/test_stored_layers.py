@@ -87,9 +87,9 @@ def test_a_process_that_was_killed_continues(
         with pytest.raises(KeyboardInterrupt):
             make(tmp_path, bilm, SENTENCES, "float16")
     written = sum(sum(Shard(path).lengths) for path in tmp_path.glob("*.layers"))
-    found = make(tmp_path, bilm, SENTENCES, "float16")
-    assert 0 < written and found.words == sum(map(len, set(SENTENCES))) - written
-    assert_array_equal(layers_of(found), plain(bilm).astype(np.float16))
+    actual = make(tmp_path, bilm, SENTENCES, "float16")
+    assert 0 < written and actual.words == sum(map(len, set(SENTENCES))) - written
+    assert_array_equal(layers_of(actual), plain(bilm).astype(np.float16))
 
 
 def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, bilm: EmbeddingBiLM) -> None:

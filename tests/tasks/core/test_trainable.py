@@ -20,7 +20,7 @@ from elmo_jax.tasks.core.optimizer import unfrozen
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.tagging import BILM, train, write_problem
 
-TRAINABLE = ("elmo.vectors=computed", "elmo.trainable=all", "train.epochs=2")
+TRAINABLE = ("elmo.precompute=false", "elmo.trainable=all", "train.epochs=2")
 
 
 def trained(run: Path, step: int) -> dict[str, Any]:
@@ -36,9 +36,9 @@ def test_a_trained_bilm_is_in_the_run_and_predicts(tmp_path: Path) -> None:
     result = read_result(epath.Path(tmp_path / "run"))
     assert result is not None
     frozen = flatten(elmo_jax.load_bilm(tmp_path / "bilm").params)
-    found = trained(tmp_path / "run", result["seeds"][0]["step"])
-    assert found.keys() == frozen.keys()
-    changes = {path: float(np.abs(found[path] - frozen[path]).max()) for path in found}
+    actual = trained(tmp_path / "run", result["seeds"][0]["step"])
+    assert actual.keys() == frozen.keys()
+    changes = {path: float(np.abs(actual[path] - frozen[path]).max()) for path in actual}
     # Adam moves a number by at most about its rate, 0.01 here and 0.05 in the task, per update; there are 10.
     assert all(0 < change < 0.2 for change in changes.values()), changes
     assert result["parameters"] < 2_000  # of the task, without the biLM
@@ -49,16 +49,16 @@ def test_a_trained_bilm_is_in_the_run_and_predicts(tmp_path: Path) -> None:
 def test_layers_are_unfrozen_from_the_top() -> None:
     ones = unflatten({path: jnp.ones(shape) for path, shape in parameter_shapes(BILM).items()})
     gradient = {"inputs": {"bilm": ones, "words": jnp.ones(3)}, "model": jnp.ones(2)}
-    elmo = ElmoConfig(vectors="computed", trainable="all", unfreeze_epochs=2)
+    elmo = ElmoConfig(precompute=False, trainable="all", unfreeze_epochs=2)
     for epoch, expected in (
         (0, {"layer_1"}),
         (1, {"layer_1"}),
         (2, {"layer_0", "layer_1"}),
         (4, {"layer_0", "layer_1", "token"}),
     ):
-        found = unfrozen(gradient, elmo, 2, jnp.asarray(epoch))
-        assert jnp.all(found["model"] == 1) and jnp.all(found["inputs"]["words"] == 1)
-        for path, leaf in flatten(found["inputs"]["bilm"]).items():
+        actual = unfrozen(gradient, elmo, 2, jnp.asarray(epoch))
+        assert jnp.all(actual["model"] == 1) and jnp.all(actual["inputs"]["words"] == 1)
+        for path, leaf in flatten(actual["inputs"]["bilm"]).items():
             name = "token" if path.startswith("token_encoder") else path.split("/")[1]
             assert jnp.all(leaf == (name in expected)), (epoch, path)
 
@@ -66,8 +66,8 @@ def test_layers_are_unfrozen_from_the_top() -> None:
 @pytest.mark.parametrize(
     ("elmo", "expected"),
     [
-        ({"trainable": "lstms"}, "config.elmo.trainable: needs vectors='computed'"),
-        ({"trainable": "all", "vectors": "computed", "layers": "token"}, "config.elmo.trainable: needs"),
+        ({"trainable": "lstms"}, "config.elmo.trainable: needs precompute=false"),
+        ({"trainable": "all", "precompute": False, "layers": "token"}, "config.elmo.trainable: needs"),
         ({"learning_rate": 0.1}, "config.elmo.trainable: none; learning_rate and unfreeze_epochs would have no effect"),
     ],
 )

@@ -46,9 +46,9 @@ def run(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def result(run: Path) -> dict[str, Any]:
-    found = read_result(epath.Path(run))
-    assert found is not None
-    return found
+    actual = read_result(epath.Path(run))
+    assert actual is not None
+    return actual
 
 
 def test_it_learns_what_words_determine(result: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_it_learns_what_words_determine(result: dict[str, Any]) -> None:
 
 
 def test_layers_computed_in_the_step_of_four_devices_give_the_losses_of_cached_ones(folder: Path, run: Path) -> None:
-    train(folder, folder / "computed", f"bilm={folder / 'bilm'}", *WITH_ELMO, "elmo.vectors=computed", devices=4)
+    train(folder, folder / "computed", f"bilm={folder / 'bilm'}", *WITH_ELMO, "elmo.precompute=false", devices=4)
     assert len(curve(run, "train/loss")) == 4
     assert curve(folder / "computed", "dev/accuracy") == curve(run, "dev/accuracy")
     np.testing.assert_allclose(curve(folder / "computed", "train/loss"), curve(run, "train/loss"), rtol=1e-5)
@@ -100,8 +100,8 @@ def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
     task = elmo_jax.load_task(run)
     written = (run / "seed_0" / "test.predictions").read_text().strip().split("\n\n")
     rows = [[line.split("\t") for line in sentence.splitlines()] for sentence in written]
-    found = task.predict([[row[0] for row in sentence] for sentence in rows])
-    assert [value["tags"] for value in found] == [[row[2] for row in sentence] for sentence in rows]
+    actual = task.predict([[row[0] for row in sentence] for sentence in rows])
+    assert [value["tags"] for value in actual] == [[row[2] for row in sentence] for sentence in rows]
     (unknown,) = task.predict([["A", "sentence", "of", "words", "never", "seen"]])
     assert len(unknown["tags"]) == 6
     assert task.predict([]) == []
@@ -128,8 +128,8 @@ def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
     result = train(tmp_path, tmp_path / "run", *settings, "train.batch_size=3")
     of_training = list(seen)
     seen.clear()
-    found = elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
-    assert seen == of_training and found == pytest.approx(result["seeds"][0]["test"])
+    actual = elmo_jax.load_task(tmp_path / "run").evaluate(str(tmp_path / "test.conllu"))
+    assert seen == of_training and actual == pytest.approx(result["seeds"][0]["test"])
 
 
 def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folder: Path) -> None:
@@ -188,10 +188,10 @@ def test_the_defaults_are_of_the_task() -> None:
 )
 def test_the_last_step_is_evaluated(folder: Path, tmp_path: Path, every: int, steps: list[int]) -> None:
     """Also if `evaluate_every` does not divide the steps, or is more than all of them: here 4 epochs have 20 steps."""
-    found = train(folder, tmp_path / "run", f"train.evaluate_every={every}")
+    actual = train(folder, tmp_path / "run", f"train.evaluate_every={every}")
     assert curve(tmp_path / "run", "step") == steps
-    assert found["seeds"][0]["epochs"] == 4
-    assert found["dev"]["mean"] > 80  # an untrained model has less
+    assert actual["seeds"][0]["epochs"] == 4
+    assert actual["dev"]["mean"] > 80  # an untrained model has less
 
 
 def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +202,10 @@ def test_the_best_evaluation_is_restored(folder: Path, tmp_path: Path, monkeypat
         return rate(self, step, history) * (1 if step < 10 else -3)
 
     monkeypatch.setattr(Trainer, "_rate", reversed_later)
-    found = train(folder, tmp_path, "train.evaluate_every=5")["seeds"][0]
+    actual = train(folder, tmp_path, "train.evaluate_every=5")["seeds"][0]
     accuracies = dict(zip(curve(tmp_path, "step"), curve(tmp_path, "dev/accuracy"), strict=True))
     assert accuracies[20] < accuracies[10] - 10
-    assert found["step"] == 10 and found["epoch"] == 2 and found["dev"]["accuracy"] == accuracies[10]
+    assert actual["step"] == 10 and actual["epoch"] == 2 and actual["dev"]["accuracy"] == accuracies[10]
     loaded = elmo_jax.load_task(tmp_path)
     again = loaded.evaluate(str(folder / "dev.conllu"))
     assert again["accuracy"] == pytest.approx(accuracies[10])

@@ -98,12 +98,12 @@ def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Pat
     (path,) = tmp_path.glob("*.layers")
     whole, refused = path.read_bytes(), 0
     cuts = [whole[:size] for size in (0, 10, 128, len(whole) - 1)]
-    for damaged in [*cuts, whole + b"x", *(flipped(whole, place) for place in [*range(0, 212, 4), 300])]:
+    for damaged in [*cuts, whole + b"x", *(flipped(whole, position) for position in [*range(0, 212, 4), 300])]:
         path.write_bytes(damaged)
         try:
-            found = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
+            actual = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
             for sentence, layer in zip(sentences, layers, strict=True):
-                np.testing.assert_allclose(found[sentence], layer, atol=2e-2)
+                np.testing.assert_allclose(actual[sentence], layer, atol=2e-2)
         except UserError as error:
             assert str(path) in str(error) and "damaged" in str(error)
             refused += 1
@@ -117,8 +117,8 @@ def flipped(content: bytes, place: int) -> bytes:
 
 
 def test_words_that_are_all_rare_are_unknown(folder: Path, tmp_path: Path) -> None:
-    found = train(folder, tmp_path / "run", "word_vectors.min_count=100000", "characters.filters=((2,3),)")
-    assert found["dev"]["mean"] > 30 and len(elmo_jax.load_task(tmp_path / "run").predict([["a", "dog"]])) == 1
+    actual = train(folder, tmp_path / "run", "word_vectors.min_count=100000", "characters.filters=((2,3),)")
+    assert actual["dev"]["mean"] > 30 and len(elmo_jax.load_task(tmp_path / "run").predict([["a", "dog"]])) == 1
 
 
 def test_words_whose_pretrained_vectors_were_not_read_are_counted(
@@ -135,9 +135,9 @@ def test_words_whose_pretrained_vectors_were_not_read_are_counted(
     )
     capsys.readouterr()
     task.evaluate(str(tmp_path / "new.conllu"))
-    told = capsys.readouterr().err
-    assert told.startswith(f"elmo-jax: {tmp_path / 'new.conllu'}: 1 of 2 distinct words have no vector in this run")
-    assert "train with this text as data.test" in told and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"elmo-jax: {tmp_path / 'new.conllu'}: 1 of 2 distinct words have no vector in this run")
+    assert "train with this text as data.test" in printed and printed.count("\n") == 1
     task.predict([["the", "zebra"]])
     task.predict([["the", "zebra"]])
     assert capsys.readouterr().err.count("the text: 1 of 2 distinct words") == 1  # not for every sentence
@@ -163,8 +163,8 @@ def test_labels_that_the_training_lacks_are_counted_or_refused(
     write_problem(tmp_path)
     rename_tags(tmp_path / "dev.conllu", "NOUN", "Noun", 1)
     train(tmp_path, tmp_path / "run", "train.epochs=1")
-    said = "config.data.dev: 1 labels that the training examples do not have: 'Noun' (1); each counts as an error"
-    assert said in capsys.readouterr().err
+    printed = "config.data.dev: 1 labels that the training examples do not have: 'Noun' (1); each counts as an error"
+    assert printed in capsys.readouterr().err
     for tag in ("DET", "ADJ", "NOUN"):
         rename_tags(tmp_path / "test.conllu", tag, tag.lower())
     with pytest.raises(UserError, match=r"config.data.test: \d+ labels that the training examples do not have: '"):
@@ -198,8 +198,8 @@ def test_texts_longer_than_those_of_the_training_are_in_smaller_batches() -> Non
     data = TaskData(setup, TextEncoder(setup), examples, shapes)
     batches = data.epoch(None)
     assert sorted(number for batch in batches for number in batch.examples) == list(range(len(examples)))
-    found = [data.arrays(batch).texts[0]["mask"].shape for batch in batches]
-    assert found == [(32, 12), (26, 400), (26, 400), (1, 4096), (1, 4096), (1, 4096)]
+    actual = [data.arrays(batch).texts[0]["mask"].shape for batch in batches]
+    assert actual == [(32, 12), (26, 400), (26, 400), (1, 4096), (1, 4096), (1, 4096)]
     assert 26 * 400**2 <= MOST_PAIRS < 27 * 400**2
     training = TaskData(setup, TextEncoder(setup), examples[-40:], shapes, trains=True)
     assert [len(batch.examples) for batch in training.epoch(None)] == [32, 8]

@@ -20,28 +20,28 @@ def files(tmp_path):
 
 def table(path, **settings):
     config = WordVectorsConfig(path=path, lowercase="never", **settings)
-    words, found = build([["cat", "Dog", "emu"]], [["cow"]], config, CharactersConfig())
-    vectors = found.first_vectors(0)
+    words, actual = build([["cat", "Dog", "emu"]], [["cow"]], config, CharactersConfig())
+    vectors = actual.first_vectors(0)
     return {word: vectors[words.word_id(word)] for word in ("cat", "Dog", "cow", "emu")}
 
 
 def test_the_vectors_of_a_word_are_joined_and_what_a_file_lacks_is_zero(files):
-    found = table(f"{files / 'wide.txt'}, {files / 'narrow.txt'}", unknown="zero")
+    actual = table(f"{files / 'wide.txt'}, {files / 'narrow.txt'}", unknown="zero")
     expected = {"cat": [3, 4, 0, 0, 5], "Dog": [0, 0, 2, 0, 0], "cow": [0, 0, 0, 1, 0], "emu": [0] * 5}
     for word, vector in expected.items():
-        assert_allclose(found[word], vector)
+        assert_allclose(actual[word], vector)
 
 
 def test_every_part_is_normalized_by_itself(files):
-    found = table(f"{files / 'wide.txt'},{files / 'narrow.txt'}", unknown="zero", normalize=True)
-    assert_allclose(found["cat"], [0.6, 0.8, 0, 0, 1])
-    assert_allclose(found["Dog"], [0, 0, 1, 0, 0])
+    actual = table(f"{files / 'wide.txt'},{files / 'narrow.txt'}", unknown="zero", normalize=True)
+    assert_allclose(actual["cat"], [0.6, 0.8, 0, 0, 1])
+    assert_allclose(actual["Dog"], [0, 0, 1, 0, 0])
 
 
 def test_unknown_words_of_the_training_text_are_drawn(files):
-    found = table(str(files / "wide.txt"))
-    assert_allclose(found["cat"], [3, 4, 0])
-    assert found["emu"].shape == (3,) and np.abs(found["emu"]).min() > 0
+    actual = table(str(files / "wide.txt"))
+    assert_allclose(actual["cat"], [3, 4, 0])
+    assert actual["emu"].shape == (3,) and np.abs(actual["emu"]).min() > 0
 
 
 def test_a_file_without_any_word_is_named(files):
@@ -60,8 +60,8 @@ def test_a_byte_order_mark_and_tabs_are_no_part_of_a_word(files):
         ("tabs", text.replace(" ", "\t")),
     ):
         (files / name).write_text(content, encoding="utf-8")
-        found = table(str(files / name))
-        assert all((found[word] == plain[word]).all() for word in ("cat", "Dog", "emu")), name
+        actual = table(str(files / name))
+        assert all((actual[word] == plain[word]).all() for word in ("cat", "Dog", "emu")), name
 
 
 def test_the_fingerprint_is_of_the_vectors_and_not_of_their_file(files):
@@ -80,8 +80,8 @@ def test_the_fingerprint_is_of_the_vectors_and_not_of_their_file(files):
 def test_the_parts_before_the_numbers_are_the_word(tmp_path):
     """Some words of GloVe contain spaces; a line with a number too many is that of another word."""
     (tmp_path / "vectors.txt").write_text("cat 1 2\n. . . 3 4\ndog 0 1 5\n")
-    found = read_vectors(str(tmp_path / "vectors.txt"), {"cat", ". . .", "dog", "dog 0"})
-    assert {word: vector.tolist() for word, vector in found.items()} == {
+    actual = read_vectors(str(tmp_path / "vectors.txt"), {"cat", ". . .", "dog", "dog 0"})
+    assert {word: vector.tolist() for word, vector in actual.items()} == {
         "cat": [1, 2],
         ". . .": [3, 4],
         "dog 0": [1, 5],
@@ -93,9 +93,9 @@ def test_the_binary_files_of_word2vec(tmp_path):
     vectors = {"cat": [1.5, -2.0, 0.25], "New_York": [0.0, 3.0, 1e-3], "naïve": [4.0, 5.0, 6.0]}
     data = b"".join(f"{word} ".encode() + np.array(v, "<f4").tobytes() + b"\n" for word, v in vectors.items())
     (tmp_path / "v.bin").write_bytes(b"3 3\n" + data)
-    found = read_vectors(str(tmp_path / "v.bin"), {"naïve", "New_York", "dog"})
-    assert found.keys() == {"naïve", "New_York"} and list(read_vectors(str(tmp_path / "v.bin"))) == list(vectors)
-    for word, vector in found.items():
+    actual = read_vectors(str(tmp_path / "v.bin"), {"naïve", "New_York", "dog"})
+    assert actual.keys() == {"naïve", "New_York"} and list(read_vectors(str(tmp_path / "v.bin"))) == list(vectors)
+    for word, vector in actual.items():
         assert vector.tolist() == np.array(vectors[word], "f4").tolist()
     (tmp_path / "v.bin").write_bytes(b"3 3\n" + data[:-3])
     with pytest.raises(UserError, match="v.bin: ends at word 3 of 3; get the file again"):

@@ -13,10 +13,10 @@ def from_e2e(params):
     def scorer(scope):
         layers = {f"hidden_{number}": (f"hidden_weights_{number}", f"hidden_bias_{number}") for number in (0, 1)}
         layers["output"] = ("output_weights", "output_bias")
-        found = {}
+        actual = {}
         for name, (kernel, bias) in layers.items():
-            found[f"{name}_kernel"], found[f"{name}_bias"] = params[scope + kernel], params[scope + bias]
-        return found
+            actual[f"{name}_kernel"], actual[f"{name}_bias"] = params[scope + kernel], params[scope + bias]
+        return actual
 
     return {
         "lstm": {

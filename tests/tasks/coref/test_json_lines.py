@@ -44,5 +44,5 @@ def test_the_name_of_a_file_decides(tmp_path):
     (tmp_path / "b.jsonlines").write_text(json.dumps(LINE) + "\n")
     (tmp_path / "a.conll").write_text(document([("a", "-")], name="nw/b"))
     (tmp_path / "other.txt").write_text("")
-    found = TASK.read(str(tmp_path), TASK.config_class(), "evaluation")
-    assert [document.name for document in found] == ["nw/b", "nw/a_0001"]
+    actual = TASK.read(str(tmp_path), TASK.config_class(), "evaluation")
+    assert [document.name for document in actual] == ["nw/b", "nw/a_0001"]

@@ -27,7 +27,7 @@ def test_a_document_of_3000_words_trains_in_four_gigabytes():
         return jax.value_and_grad(loss)(params)
 
     params = jax.eval_shape(model.init, key, text, arrays)["params"]
-    found = jax.jit(gradient).lower(params, text, arrays, key).compile().memory_analysis()
+    actual = jax.jit(gradient).lower(params, text, arrays, key).compile().memory_analysis()
     assert (
-        0.1e9 < found.temp_size_in_bytes + found.argument_size_in_bytes < 2e9
+        0.1e9 < actual.temp_size_in_bytes + actual.argument_size_in_bytes < 2e9
     )  # Adam's moments and layers come on top

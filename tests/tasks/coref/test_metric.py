@@ -27,8 +27,8 @@ def documents(clusters):
 def test_reference_scorer(case):
     scores = evaluate(documents(case["gold"]), documents(case["predicted"]))
     for name, expect in case["official_scorer"].items():
-        found = getattr(scores, SCORES[name])
-        printed = {part: as_printed(getattr(found, part)) for part in ("recall", "precision", "f1")}
+        actual = getattr(scores, SCORES[name])
+        printed = {part: as_printed(getattr(actual, part)) for part in ("recall", "precision", "f1")}
         assert printed == expect, name
     f1s = [as_printed(getattr(scores, name).f1) for name in SCORES.values()]
     assert sum(f1s) / 3 == case["official_average_f1"]
@@ -41,9 +41,9 @@ def test_python_scorer(case):
         for part, value in expect.items():
             assert getattr(getattr(scores, SCORES[name]), part) == pytest.approx(value, abs=1e-14)
     assert scores.average_f1 == pytest.approx(case["python_average_f1"], abs=1e-14)
-    found = metric(documents(case["gold"]), documents(case["predicted"]))
-    assert list(found)[0] == "average_f1" and found["average_f1"] == 100 * scores.average_f1
-    assert found["b_cubed_recall"] == 100 * scores.b_cubed.recall
+    actual = metric(documents(case["gold"]), documents(case["predicted"]))
+    assert list(actual)[0] == "average_f1" and actual["average_f1"] == 100 * scores.average_f1
+    assert actual["b_cubed_recall"] == 100 * scores.b_cubed.recall
 
 
 def test_what_is_printed_is_cut_off():

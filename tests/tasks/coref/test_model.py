@@ -16,7 +16,7 @@ from elmo_jax.tasks.coref.spans import keep_spans
 from tests.tasks import checks
 
 LENGTHS = (4, 6, 3)
-CONFIG = CorefModel(units=3, hidden=5, feature_dim=2, widest=4, antecedents=3)
+CONFIG = CorefModel(units=3, hidden=5, feature_dim=2, max_span_width=4, antecedents=3)
 
 
 @cache
@@ -46,7 +46,7 @@ def run(params, document):
 def test_padding_changes_nothing():
     """The document gets more sentences without words, longer rows and a longer array of words."""
     params, (text, arrays) = small()
-    (loss, found), gradient = run(params, (text, arrays))
+    (loss, actual), gradient = run(params, (text, arrays))
 
     def wider(x):
         return np.pad(x, [(0, 2), (0, 3)] + [(0, 0)] * (x.ndim - 2), constant_values=False if x.dtype == bool else 1)
@@ -54,9 +54,9 @@ def test_padding_changes_nothing():
     longer = {name: np.pad(x, [(0, 0), (0, 5)] + [(0, 0)] * (x.ndim - 2)) for name, x in arrays.items() if x.ndim > 1}
     (padded, predictions), other = run(params, (jax.tree.map(wider, text), {**arrays, **longer}))
     assert_allclose(padded, loss, rtol=1e-6)
-    number = found["kept"].sum()
+    number = actual["kept"].sum()
     assert number == predictions["kept"].sum() == int(0.4 * 13)
-    for name, array in found.items():
+    for name, array in actual.items():
         assert_array_equal(array[0, :number], predictions[name][0, :number])
     jax.tree.map(partial(assert_allclose, rtol=1e-5, atol=1e-6), other, gradient)
 
@@ -65,13 +65,13 @@ def test_all_parameters_have_gradients_and_the_first_loss_is_that_of_chance():
     params, document = small()
     # all antecedents and the dummy of each of the five kept spans have the score 0: 1, 2, 3, 4 and 4 choices
     zero = jax.tree.map(np.zeros_like, params)
-    (loss, found), _ = run(zero, document)
-    kept = list(zip(*(found[name][0].tolist() for name in ("starts", "ends")), strict=True))
+    (loss, actual), _ = run(zero, document)
+    kept = list(zip(*(actual[name][0].tolist() for name in ("starts", "ends")), strict=True))
     gold = [document[1]["clusters"][0, start, end - start] for start, end in kept]
     expected = 0.0
-    for place in range(5):
-        before = gold[max(0, place - 3) : place]
-        right = sum(gold[place] > 0 and g == gold[place] for g in before)
+    for position in range(5):
+        before = gold[max(0, position - 3) : position]
+        right = sum(gold[position] > 0 and g == gold[position] for g in before)
         expected += np.log(len(before) + 1) - np.log(max(right, 1))
     assert_allclose(loss, expected, rtol=1e-5)
     _, gradient = run(params, document)
@@ -97,14 +97,14 @@ def test_kept_spans_are_the_best_that_do_not_cross():
         scores = random.normal(size=(12, 5)).astype(np.float32)
         valid = random.random((12, 5)) < density
         valid &= np.arange(12)[:, None] + np.arange(5) < 12
-        found = keep(scores, valid, np.int32(12), 0.6)
+        actual = keep(scores, valid, np.int32(12), 0.6)
         chosen = []
         for start, width in sorted(itertools.product(range(12), range(5)), key=lambda place: -scores[place]):
             end = start + width
             crosses = any(s < start <= e < end or start < s <= end < e for s, e in chosen)
             if valid[start, width] and len(chosen) < 7 and not crosses:
                 chosen.append((start, end))
-        spans = np.stack([found.starts, found.starts + found.widths], 1)[np.asarray(found.real)]
+        spans = np.stack([actual.starts, actual.starts + actual.widths], 1)[np.asarray(actual.real)]
         assert_array_equal(spans, sorted(chosen))
 
 

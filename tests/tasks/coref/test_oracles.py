@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
-from elmo_jax.tasks.coref.ranking import antecedent_places, distance_bucket
+from elmo_jax.tasks.coref.ranking import antecedent_indices, distance_bucket
 from elmo_jax.tasks.coref.task import clusters
 from tests.tasks.coref.from_originals import e2e_words, from_e2e
 from tests.tasks.oracle_cases import each_case
@@ -46,10 +46,10 @@ def check_choices(ranking, predictions, spans, antecedents, clusters_text):
     """Asserts that kept spans, antecedents and clusters are exactly equal."""
     number = len(spans)
     assert ranking.kept.real.sum() == number
-    found = {name: np.asarray(array[0]) for name, array in predictions.items()}
-    assert_array_equal(np.stack([found["starts"], found["ends"]], 1)[:number], spans)
-    assert_array_equal(found["antecedents"][:number], antecedents)
-    assert clusters(**found) == sorted_clusters(clusters_text)
+    actual = {name: np.asarray(array[0]) for name, array in predictions.items()}
+    assert_array_equal(np.stack([actual["starts"], actual["ends"]], 1)[:number], spans)
+    assert_array_equal(actual["antecedents"][:number], antecedents)
+    assert clusters(**actual) == sorted_clusters(clusters_text)
 
 
 TEXTS = ("input/sentences_json", "input/speakers_json", "input/clusters_json")  # which other arrays have as numbers
@@ -66,7 +66,7 @@ def test_e2e_coref(case):
             units=config["contextualization_size"],
             hidden=config["ffnn_size"],
             feature_dim=config["feature_size"],
-            widest=config["max_span_width"],
+            max_span_width=config["max_span_width"],
             antecedents=config["max_top_antecedents"],
         )
     )
@@ -90,9 +90,9 @@ def test_e2e_coref(case):
     assert_array_equal(starts + widths, expected["candidate_ends"])
     close(heads, expected["head_scores"])
     close(ranking.antecedents, expected["top_antecedent_scores"])
-    places = antecedent_places(*expected["top_antecedents"].shape)
+    positions = antecedent_indices(*expected["top_antecedents"].shape)
     exist = np.isfinite(expected["top_antecedent_scores"][:, 1:])
-    assert_array_equal(places[exist], expected["top_antecedents"][exist])
+    assert_array_equal(positions[exist], expected["top_antecedents"][exist])
     assert_allclose(loss, expected["loss"], rtol=1e-6)
     chosen = expected["predicted_antecedents"]
     spans = np.stack([expected["top_span_starts"], expected["top_span_ends"]], 1)

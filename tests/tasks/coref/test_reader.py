@@ -15,8 +15,8 @@ def document(*sentences, name="nw/a_0001", part="000", speaker="Ann"):
 
 
 def clusters(tmp_path, *sentences, **options):
-    (found,) = read(write(tmp_path, document(*sentences)), **options)
-    return found.clusters
+    (actual,) = read(write(tmp_path, document(*sentences)), **options)
+    return actual.clusters
 
 
 def test_documents(tmp_path):
@@ -66,13 +66,13 @@ def test_a_mention_twice_in_one_cluster_is_one(tmp_path):
 
 def test_an_empty_cell_is_no_mention(tmp_path):
     rows = ["d\t0\t0\tHe\t_\t_\t_\t_\t_\t_\t_\t_\t(1)", "d\t0\t1\tran\t_\t_\t_\t_\t_\t_\t_\t_\t"]
-    (found,) = read(write(tmp_path, "#begin document (d); part 0\n" + "\n".join(rows) + "\n#end document\n"))
-    assert (found.sentences, found.clusters) == ([["He", "ran"]], [[(0, 0)]])
+    (actual,) = read(write(tmp_path, "#begin document (d); part 0\n" + "\n".join(rows) + "\n#end document\n"))
+    assert (actual.sentences, actual.clusters) == ([["He", "ran"]], [[(0, 0)]])
 
 
 def test_a_document_without_words(tmp_path):
-    (found,) = read(write(tmp_path, document()))
-    assert found.sentences == found.clusters == []
+    (actual,) = read(write(tmp_path, document()))
+    assert actual.sentences == actual.clusters == []
 
 
 BEGIN = "#begin document (nw/a); part 0\n"

@@ -70,9 +70,9 @@ def test_singletons_are_a_setting(tmp_path):
 
 
 def test_a_window_has_the_mentions_inside_it():
-    found = TASK.window(DOCUMENT, 1, 2)
-    assert found.sentences == SENTENCES[1:] and found.speakers == SPEAKERS[1:]
-    assert found.clusters == [[(3, 3)], [(0, 0)], [(1, 1)]]
+    actual = TASK.window(DOCUMENT, 1, 2)
+    assert actual.sentences == SENTENCES[1:] and actual.speakers == SPEAKERS[1:]
+    assert actual.clusters == [[(3, 3)], [(0, 0)], [(1, 1)]]
     assert TASK.window(DOCUMENT, 0, 3) == DOCUMENT
 
 
@@ -98,12 +98,12 @@ def test_windows_of_training_documents_are_drawn_again_in_every_epoch():
 
 
 def test_arrays():
-    found = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), LABELS)
-    assert found["clusters"].shape == (1, 32, 10) and found["genre"] == [3]
-    table = np.argwhere(found["clusters"][0])
+    actual = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), LABELS)
+    assert actual["clusters"].shape == (1, 32, 10) and actual["genre"] == [3]
+    table = np.argwhere(actual["clusters"][0])
     assert table.tolist() == [[0, 0], [2, 0], [2, 2], [6, 0], [7, 0], [9, 0]]
-    assert found["clusters"][0, 2, 2] == found["clusters"][0, 6, 0] == 2
-    assert_array_equal(found["speakers"][0, :13], [0] * 6 + [1] * 3 + [0] * 4)
+    assert actual["clusters"][0, 2, 2] == actual["clusters"][0, 6, 0] == 2
+    assert_array_equal(actual["speakers"][0, :13], [0] * 6 + [1] * 3 + [0] * 4)
     (text,) = TASK.from_words([SENTENCES], LABELS)
     unknown = TASK.arrays([text], 1, ((3, 8), (1, 32)), LABELS)
     assert unknown["genre"] == [3]  # the most frequent one of the training documents
@@ -111,9 +111,9 @@ def test_arrays():
 
 
 def test_spans_that_are_too_wide_are_not_gold():
-    labels = {**LABELS, "widest": 2}
-    found = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), labels)["clusters"]
-    assert found.shape[2] == 2 and found[0, 2].tolist() == [1, 0]
+    labels = {**LABELS, "max_span_width": 2}
+    actual = TASK.arrays([DOCUMENT], 1, ((3, 8), (1, 32)), labels)["clusters"]
+    assert actual.shape[2] == 2 and actual[0, 2].tolist() == [1, 0]
 
 
 def test_what_a_user_sees():

@@ -69,8 +69,8 @@ def test_only_newlines_end_a_line(tmp_path):
 def test_lines_that_end_with_a_carriage_return_alone_are_refused(tmp_path):
     """They would be one line, and all sentences one word."""
     for text, line in (("one\rtwo\r", 1), ("one\n\ntwo\r\r\n", 3)):
-        found = message(every_line, write(tmp_path, text))
-        assert found == f"line {line}: has a carriage return inside; convert the ends of lines to line feeds"
+        actual = message(every_line, write(tmp_path, text))
+        assert actual == f"line {line}: has a carriage return inside; convert the ends of lines to line feeds"
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):

@@ -100,11 +100,11 @@ def test_what_is_left_out_or_changed_is_counted(tmp_path, capsys, name, content,
 def test_the_documents_of_a_list(tmp_path, task):
     """The documents are as in OntoNotes, each with gold and automatic annotation, and a list names those of a split."""
     folder = tmp_path / "annotations"
-    for place in ("bc/a/x_01", "bc/b/x_01", "nw/c/y_02"):
+    for position in ("bc/a/x_01", "bc/b/x_01", "nw/c/y_02"):
         for kind in ("gold", "auto"):
-            file = folder / f"{place}.v4_{kind}_conll"
+            file = folder / f"{position}.v4_{kind}_conll"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(conll2012([f"{kind}-{place[3]}", "sees", "it"]))
+            file.write_text(conll2012([f"{kind}-{position[3]}", "sees", "it"]))
     listing = tmp_path / "dev.id"
 
     def words(source):
@@ -116,8 +116,8 @@ def test_the_documents_of_a_list(tmp_path, task):
     listing.write_text("nw/c/y_02\n\nbc/a/x_01\n")
     assert words(f"{folder}[{listing}]") == ["gold-c", "gold-a"]
     assert words(str(folder)) == ["gold-a", "gold-b", "gold-c"] and words(f"{folder}[1:]") == ["gold-b", "gold-c"]
-    for text, number, found in (("nw/c/z", 1, 0), ("nw/c/y_02\nx_01\n", 2, 2)):
+    for text, number, actual in (("nw/c/z", 1, 0), ("nw/c/y_02\nx_01\n", 2, 2)):
         listing.write_text(text)
         name = text.split("\n")[number - 1]
-        with pytest.raises(UserError, match=f"dev.id, line {number}: '{name}': expected one file in .* found {found}"):
+        with pytest.raises(UserError, match=f"dev.id, line {number}: '{name}': expected one file in .* found {actual}"):
             words(f"{folder}[{listing}]")

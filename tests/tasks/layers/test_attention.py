@@ -31,9 +31,9 @@ def test_attention_in_both_directions_is_the_oracle(case):
         case["input"][f"{text}{of}"] for of in ("", "_mask") for text in ("passage", "question")
     )
     params = {"scores": trilinear(case["param"])}
-    found = jax.jit(BiDAFAttention().apply)({"params": params}, passage, question, *(mask > 0 for mask in masks))
+    actual = jax.jit(BiDAFAttention().apply)({"params": params}, passage, question, *(mask > 0 for mask in masks))
     real = masks[0] > 0
-    close(np.asarray(found)[real], case["output"]["merged"][real])
+    close(np.asarray(actual)[real], case["output"]["merged"][real])
 
 
 @each_case("attention.npz", "span_extractors")
@@ -48,8 +48,8 @@ def test_vectors_of_spans_are_the_oracle(case):
         words = Words(x, x, weights, jnp.broadcast_to(widths, (len(x), *widths.shape)))
         return span_vectors(words, Kept(spans[:, 0], spans[:, 1] - spans[:, 0], jnp.ones(len(spans), bool)))
 
-    found = vectors(case["input"]["x"], case["input"]["spans"])
-    close(found, np.concatenate([case["output"]["endpoint"], case["output"]["self_attentive"]], -1))
+    actual = vectors(case["input"]["x"], case["input"]["spans"])
+    close(actual, np.concatenate([case["output"]["endpoint"], case["output"]["self_attentive"]], -1))
 
 
 @each_case("attention.npz", "scalar_mix", "scalar_mix_layer_norm")
@@ -82,12 +82,12 @@ def test_mix_of_layers_and_its_gradients_are_the_oracle(case):
 @each_case("attention.npz", "masked_softmax")
 def test_masked_softmax_is_the_oracle(case):
     mask, expected = case["input"]["mask"][:, None, :] > 0, case["output"]
-    found = np.asarray(jax.jit(jax.nn.softmax)(case["input"]["scores"], where=mask))
-    close(found, expected["softmax"])
-    real = np.broadcast_to(mask, found.shape)
-    assert_allclose(np.log(found[real]), expected["log_softmax"][real], rtol=0, atol=1e-5)
+    actual = np.asarray(jax.jit(jax.nn.softmax)(case["input"]["scores"], where=mask))
+    close(actual, expected["softmax"])
+    real = np.broadcast_to(mask, actual.shape)
+    assert_allclose(np.log(actual[real]), expected["log_softmax"][real], rtol=0, atol=1e-5)
     empty = ~case["input"]["mask"].any(1)
-    assert empty.any() and not found[empty].any()
+    assert empty.any() and not actual[empty].any()
 
 
 def test_masked_softmax_never_sees_padding():

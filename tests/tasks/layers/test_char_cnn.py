@@ -36,9 +36,9 @@ def test_is_the_oracle_where_no_bias_is_positive():
 
 def test_windows_of_padding_alone_are_left_out_where_biases_are_positive():
     params, ids, expected = oracle("bias_positive")
-    found = encode(params, ids, ids.shape[-1])
-    weights.close(weights.with_windows_of_padding(found, ids, params), expected)
-    assert np.abs(found - expected).max() > 0.1
+    actual = encode(params, ids, ids.shape[-1])
+    weights.close(weights.with_windows_of_padding(actual, ids, params), expected)
+    assert np.abs(actual - expected).max() > 0.1
 
 
 @pytest.mark.parametrize("case", ["bias_not_positive", "bias_positive"])
@@ -63,9 +63,9 @@ def test_filters_of_several_widths_and_their_number():
     variables = jax.jit(model.init)(jax.random.key(0), ids)
     params = variables["params"]
     assert params["filter_0_kernel"].size + params["filter_0_bias"].size == 6272  # the paper's tagger
-    found, back = jax.vjp(jax.jit(lambda p: model.apply({"params": p}, ids)), params)
-    assert found.shape == (1, 2, 135)
-    (grads,) = back(found)
+    actual, back = jax.vjp(jax.jit(lambda p: model.apply({"params": p}, ids)), params)
+    assert actual.shape == (1, 2, 135)
+    (grads,) = back(actual)
     assert all(np.abs(grad).max() > 0 for grad in jax.tree.leaves(grads))
     assert not np.asarray(grads["embedding"])[0].any()  # padding is zero whatever its row holds
 

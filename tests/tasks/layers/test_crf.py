@@ -74,9 +74,9 @@ def test_likelihood_gradients_and_viterbi_are_the_oracle(case):
     if "viterbi_tags" in expected:
         between, logits = params["transitions"], joined(case["input"]["logits"], params, mask)
         for prefix, chain in (("", constrained(between, allowed)), ("unconstrained_", Transitions(between))):
-            found = jax.jit(viterbi_decode)(logits, mask, chain)
-            np.testing.assert_array_equal(found.tags, expected[f"{prefix}viterbi_tags"])
-            assert_allclose(found.scores, expected[f"{prefix}viterbi_scores"], rtol=1e-7, atol=2e-5)
+            actual = jax.jit(viterbi_decode)(logits, mask, chain)
+            np.testing.assert_array_equal(actual.tags, expected[f"{prefix}viterbi_tags"])
+            assert_allclose(actual.scores, expected[f"{prefix}viterbi_scores"], rtol=1e-7, atol=2e-5)
 
 
 def decode_probabilities_as_allennlp(probabilities, mask, chain):
@@ -85,8 +85,8 @@ def decode_probabilities_as_allennlp(probabilities, mask, chain):
     Its sums start from 100,000, so in float32 they are multiples of 1/128.
     """
     turned = Transitions(chain.between[::-1, ::-1], chain.start[::-1] + 100_000.0)
-    found = jax.jit(viterbi_decode)(probabilities[..., ::-1], mask, turned)
-    return Decoded(jnp.where(mask, probabilities.shape[-1] - 1 - found.tags, -1), found.scores - 100_000.0)
+    actual = jax.jit(viterbi_decode)(probabilities[..., ::-1], mask, turned)
+    return Decoded(jnp.where(mask, probabilities.shape[-1] - 1 - actual.tags, -1), actual.scores - 100_000.0)
 
 
 @each_case("crf.npz", *(name for name in case_names("crf.npz") if name not in CASES))
@@ -101,12 +101,12 @@ def test_bio_decoding_is_the_oracle(case):
     logs[1, :length] = case["input"]["log_probabilities"]
     mask = np.arange(25) < np.array([[3], [length]])
 
-    found, free = (jax.jit(viterbi_decode)(logs, mask, rules) for rules in (chain, chain._replace(start=None)))
+    actual, free = (jax.jit(viterbi_decode)(logs, mask, rules) for rules in (chain, chain._replace(start=None)))
     summed = decode_probabilities_as_allennlp(jnp.exp(logs), mask, chain)
-    for decoding, name in ((found, "tags"), (free, "tags_no_start_rule"), (summed, "tags_from_probabilities")):
+    for decoding, name in ((actual, "tags"), (free, "tags_no_start_rule"), (summed, "tags_from_probabilities")):
         np.testing.assert_array_equal(decoding.tags[1, :length], expected[name])
         np.testing.assert_array_equal(decoding.tags[1, length:], -1)
-    assert_allclose(found.scores[1], expected["score"], atol=2e-5)
+    assert_allclose(actual.scores[1], expected["score"], atol=2e-5)
     assert_allclose(free.scores[1], expected["score_no_start_rule"], atol=2e-5)
 
 
@@ -120,9 +120,9 @@ def test_no_sequence_that_bio_allows_is_better():
         return chain.start[sequence[0]] + steps + scores[0, range(4), sequence].sum()
 
     best = max(itertools.product(range(5), repeat=4), key=total)
-    found = jax.jit(viterbi_decode)(scores, np.ones((1, 4), bool), bio_transitions(labels))
-    assert tuple(np.asarray(found.tags)[0]) == best
-    assert_allclose(found.scores[0], total(best), atol=1e-5)
+    actual = jax.jit(viterbi_decode)(scores, np.ones((1, 4), bool), bio_transitions(labels))
+    assert tuple(np.asarray(actual.tags)[0]) == best
+    assert_allclose(actual.scores[0], total(best), atol=1e-5)
 
 
 def test_a_tag_of_another_scheme_is_refused():

@@ -14,12 +14,12 @@ ROWS, STEPS, FEATURES = 3, 5, 40
 def test_masks(kind):
     ones = jnp.ones((ROWS, STEPS, FEATURES))
     layer = Dropout(0.25, kind)
-    found = np.asarray(layer.apply({}, ones, deterministic=False, rngs={"dropout": jax.random.key(0)}))
+    actual = np.asarray(layer.apply({}, ones, deterministic=False, rngs={"dropout": jax.random.key(0)}))
     kept = np.float32(1 / 0.75)
-    assert set(np.unique(found)) == {0, kept}
-    assert abs((found[:, 0] == 0).mean() - 0.25) < 0.12
-    assert (found == found[:, :1]).all() == (kind == "variational")
-    assert not (found[0] == found[1]).all()
+    assert set(np.unique(actual)) == {0, kept}
+    assert abs((actual[:, 0] == 0).mean() - 0.25) < 0.12
+    assert (actual == actual[:, :1]).all() == (kind == "variational")
+    assert not (actual[0] == actual[1]).all()
     assert (layer.apply({}, ones, deterministic=True) == ones).all()
 
 

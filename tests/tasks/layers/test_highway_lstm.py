@@ -76,11 +76,13 @@ def test_allennlp_outputs_states_and_gradients(case):
     assert_allclose(np.stack([hidden for _, hidden in states]), case["output"]["final_h"], rtol=0, atol=tolerance)
     assert_allclose(np.stack([cell for cell, _ in states]), case["output"]["final_c"], rtol=0, atol=tolerance)
     assert_allclose(d_x, case["grad_input"]["x"], rtol=0, atol=tolerance)
-    for found, gradient in zip(d_layers, gradients_of_allennlp(case["grad"]), strict=True):
-        assert_allclose(found["kernel"], gradient["kernel"], rtol=0, atol=tolerance)
-        assert_allclose(found["recurrent"], gradient["recurrent"], rtol=0, atol=tolerance)
-        known = gradient["bias"].size if "layer_0.input_linearity.bias" in case["grad"] else found["recurrent"].shape[1]
-        assert_allclose(found["bias"][:known], gradient["bias"][:known], rtol=0, atol=tolerance)
+    for actual, gradient in zip(d_layers, gradients_of_allennlp(case["grad"]), strict=True):
+        assert_allclose(actual["kernel"], gradient["kernel"], rtol=0, atol=tolerance)
+        assert_allclose(actual["recurrent"], gradient["recurrent"], rtol=0, atol=tolerance)
+        known = (
+            gradient["bias"].size if "layer_0.input_linearity.bias" in case["grad"] else actual["recurrent"].shape[1]
+        )
+        assert_allclose(actual["bias"][:known], gradient["bias"][:known], rtol=0, atol=tolerance)
 
 
 @each_case("highway_lstm_original.npz")

@@ -13,9 +13,9 @@ from elmo_jax.tasks.layers.dense import block_orthogonal
 
 @pytest.mark.parametrize("shape", [(6, 18), (9, 12), (4, 18)])
 def test_each_block_is_orthogonal_and_its_own(shape):
-    found = np.asarray(jax.jit(block_orthogonal(3), static_argnums=1)(jax.random.key(0), shape))
+    actual = np.asarray(jax.jit(block_orthogonal(3), static_argnums=1)(jax.random.key(0), shape))
     rows, columns = shape[0], shape[1] // 3
-    blocks = found.reshape(rows, 3, columns).transpose(1, 0, 2)
+    blocks = actual.reshape(rows, 3, columns).transpose(1, 0, 2)
     for block in blocks:
         product = block.T @ block if rows >= columns else block @ block.T
         assert_allclose(product, np.eye(min(rows, columns)), atol=1e-5)

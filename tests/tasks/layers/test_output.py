@@ -25,8 +25,8 @@ def test_maxout_is_the_maximum_of_linear_functions():
         key = {"dropout": jax.random.key(1)}
         return model.apply(variables, inputs), model.apply(variables, inputs, deterministic=False, rngs=key)
 
-    found, dropped = apply(variables)
-    assert_allclose(found, x, atol=1e-6)
+    actual, dropped = apply(variables)
+    assert_allclose(actual, x, atol=1e-6)
     assert np.abs(dropped - x).max() > 1e-3
 
 

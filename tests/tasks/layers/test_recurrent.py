@@ -51,11 +51,11 @@ def test_equals_a_plain_loop_gradients_included(direction):
 
     @jax.jit
     def both(params, inputs):
-        found = []
+        actual = []
         for run in (mine, lambda p, x: loop(p, x, direction)):
             outputs, back = jax.vjp(run, params, inputs)
-            found.append((outputs, back(cotangent)))
-        return found
+            actual.append((outputs, back(cotangent)))
+        return actual
 
     (outputs, grads), (expected, expected_grads) = both(params, inputs)
     assert_allclose(outputs, expected, atol=1e-6)
@@ -100,8 +100,8 @@ def test_backward_pass_of_each_cell_equals_autodiff(cell, blocks, of_state, dire
         results = [jax.vjp(run, *arrays) for run in (scanned, plainly)]
         return [(outputs, back(cotangent)) for outputs, back in results]
 
-    found, expected = both(matrix, jnp.asarray(read), start)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5, rtol=1e-5), found, expected)
+    actual, expected = both(matrix, jnp.asarray(read), start)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5, rtol=1e-5), actual, expected)
 
 
 def test_stack_reads_both_directions_of_the_layer_below():
@@ -120,10 +120,10 @@ def test_stack_reads_both_directions_of_the_layer_below():
         key = {"dropout": jax.random.key(1)}
         return model.apply(variables, inputs, mask), model.apply(variables, inputs, mask, deterministic=False, rngs=key)
 
-    found, dropped = apply(variables)
-    assert found.shape == (ROWS, STEPS, 4)
-    assert_allclose(found, plainly(lower, upper), atol=1e-6)
-    assert np.abs(dropped - found).max() > 1e-3
+    actual, dropped = apply(variables)
+    assert actual.shape == (ROWS, STEPS, 4)
+    assert_allclose(actual, plainly(lower, upper), atol=1e-6)
+    assert np.abs(dropped - actual).max() > 1e-3
 
 
 def test_equals_pytorch():
@@ -132,8 +132,8 @@ def test_equals_pytorch():
     table = case["param"]["_text_field_embedder.token_embedder_tokens.weight"]
     params = weights.bilstm(case["param"], "_encoder._module")
     inputs, mask = table[case["input"]["premise"]], case["input"]["premise_mask"] > 0
-    found = jax.jit(BiLSTM(4).apply)({"params": params}, inputs, mask)
-    weights.close(found, case["output"]["encoded_premise"])
+    actual = jax.jit(BiLSTM(4).apply)({"params": params}, inputs, mask)
+    weights.close(actual, case["output"]["encoded_premise"])
 
 
 def test_initial_values():

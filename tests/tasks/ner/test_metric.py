@@ -45,14 +45,14 @@ def test_counts_and_percentages_of_conlleval(case):
     scores = score_spans(*gold_and_predicted(case))
     counted = (scores.overall.gold, scores.overall.predicted, scores.overall.correct)
     assert counted == (expect["gold"], expect["predicted"], expect["correct"])
-    found = metric(*gold_and_predicted(case))
-    assert list(found)[0] == "f1"
+    actual = metric(*gold_and_predicted(case))
+    assert list(actual)[0] == "f1"
     for name in ("accuracy", "precision", "recall", "f1"):
-        assert round(found[name], 2) == expect[name]
+        assert round(actual[name], 2) == expect[name]
     assert list(scores.labels) == list(expect["types"])
     for label, of_type in expect["types"].items():
         counts = scores.labels[label]
-        assert round(found[f"f1_{label}"], 2) == of_type["f1"]
+        assert round(actual[f"f1_{label}"], 2) == of_type["f1"]
         assert (round(counts.precision, 2), round(counts.recall, 2)) == (of_type["precision"], of_type["recall"])
         assert counts.predicted == of_type["predicted"]
 
@@ -60,8 +60,8 @@ def test_counts_and_percentages_of_conlleval(case):
 @CONLLEVAL
 def test_bioul_scores_as_the_tags_it_was_made_of(case):
     gold, predicted = ([to_bioul(tags) for tags in side] for side in gold_and_predicted(case))
-    found = score_spans([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
-    assert found.labels == score_spans(*gold_and_predicted(case)).labels
+    actual = score_spans([bioul_to_bio(tags) for tags in gold], [bioul_to_bio(tags) for tags in predicted])
+    assert actual.labels == score_spans(*gold_and_predicted(case)).labels
 
 
 @pytest.mark.parametrize("case", SPAN_F1, ids=lambda case: case["name"])

@@ -136,8 +136,8 @@ def test_numbers_of_words_are_not_read_as_words(tmp_path):
     path = write(tmp_path, "1\tAda\tO\tB-PER\n2\twent\tO\tO\n\n1\tParis\tB-DERIV\tB-LOC\n")
     with pytest.raises(UserError, match="has the numbers of the words, .*; set config.data.word_column=2"):
         read(path, "bio")
-    found = read(path, "bio", word=2, tag=4)
-    assert found == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
+    actual = read(path, "bio", word=2, tag=4)
+    assert actual == [TaggedSentence(["Ada", "went"], ["B-PER", "O"]), TaggedSentence(["Paris"], ["B-LOC"])]
     assert [example.tags for example in read(path, "bio", word=2, tag=3)] == [["O", "O"], ["B-DERIV"]]
     assert message(read, path, "bio", word=5).startswith("line 1: expected 5 columns (config.data.word_column")
     through = write(tmp_path, "7\tAda\tB-PER\n8\twent\tO\n\n9\tParis\tB-LOC\n")  # numbered over the document

@@ -43,9 +43,9 @@ def test_perfect_logits_give_back_the_gold_tags(encoding):
     chain = constrained(jnp.zeros((number, number)), allowed_transitions(labels["tags"], encoding))
     best = viterbi_decode(jnp.asarray(logits), jnp.asarray(mask), chain)
     np.testing.assert_array_equal(np.asarray(best.tags)[mask], gold[mask])
-    found = TASK.decode({"tags": np.asarray(best.tags)}, EXAMPLES, labels, config)
-    assert found == [list(tags) for tags in GOLD]
-    assert TASK.score(EXAMPLES, found)["f1"] == 100
+    actual = TASK.decode({"tags": np.asarray(best.tags)}, EXAMPLES, labels, config)
+    assert actual == [list(tags) for tags in GOLD]
+    assert TASK.score(EXAMPLES, actual)["f1"] == 100
 
 
 def test_a_tfds_dataset_in_another_notation_is_named():

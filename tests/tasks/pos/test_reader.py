@@ -88,18 +88,18 @@ Next/JJ story/NN
 
 
 def test_penn_sentences(tmp_path):
-    found = read_penn(write(tmp_path, PENN))
-    assert [" ".join(example.tokens) for example in found] == [
+    actual = read_penn(write(tmp_path, PENN))
+    assert [" ".join(example.tokens) for example in actual] == [
         "`` A 1/2 share , sold the * man of it . '' ) He ran .",
         "Next story",
     ]
-    assert found[0].tags == "`` DT CD NN , VBD DT SYM NN IN PRP . '' ) PRP VBD .".split()
-    assert found[1].tags == ["JJ", "NN"]
+    assert actual[0].tags == "`` DT CD NN , VBD DT SYM NN IN PRP . '' ) PRP VBD .".split()
+    assert actual[1].tags == ["JJ", "NN"]
 
 
 def test_penn_blank_lines_divide_sentences(tmp_path):
-    found = read_penn(write(tmp_path, "[ It/PRP ]\nrained/VBD ./. \n\n[ He/PRP ]\n\nslept/VBD ./.\n\n\nThen/RB\n"))
-    assert [" ".join(example.tokens) for example in found] == ["It rained .", "He slept .", "Then"]
+    actual = read_penn(write(tmp_path, "[ It/PRP ]\nrained/VBD ./. \n\n[ He/PRP ]\n\nslept/VBD ./.\n\n\nThen/RB\n"))
+    assert [" ".join(example.tokens) for example in actual] == ["It rained .", "He slept .", "Then"]
 
 
 @pytest.mark.parametrize("item", ["word", "/NN", "word/", "1\\/2", "/"])

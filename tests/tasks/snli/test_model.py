@@ -47,10 +47,10 @@ def test_is_the_oracle(case):
 
     (_, (output, kept)), (of_table, of_params) = results(case["param"][TABLE], imported(case["param"]))
     for part in ("encoded", "projected", "composed"):
-        for side, found in zip(("premise", "hypothesis"), kept[part], strict=True):
+        for side, actual in zip(("premise", "hypothesis"), kept[part], strict=True):
             mask = given[f"{side}_mask"][..., None] > 0
             target = expected[f"{part}_{side}"]
-            weights.close(np.where(mask, found, target), target)
+            weights.close(np.where(mask, actual, target), target)
     weights.close(kept["pooled"][0], expected["pooled"])
     weights.close(kept["logits"][0], expected["logits"])
     weights.close(output.predictions["probabilities"], expected["probs"])

@@ -21,8 +21,8 @@ RECORDS = [
 
 def test_json_lines_have_the_leaves_of_the_parses(tmp_path, capsys):
     path = write(tmp_path, "".join(json.dumps(record) + "\n" for record in RECORDS), "a.jsonl")
-    found = read(path)
-    assert found == [
+    actual = read(path)
+    assert actual == [
         ClassifiedTexts((["A", "man", "(", "old", ")"], ["He", "says", '"', "hi", '"']), "neutral"),
         ClassifiedTexts((["It", "ran"], ["Yes"]), "entailment"),
     ]
@@ -55,8 +55,8 @@ def test_lines_that_are_not_json_objects(tmp_path):
 
 def test_tab_file_without_header(tmp_path, capsys):
     path = write(tmp_path, 'neutral\tIt isn’t.\tA "dog"--old.\n\n-\ta\tb\ncontradiction\tHe won. It rained.\tNo\n')
-    found = read(path)
-    assert found == [
+    actual = read(path)
+    assert actual == [
         ClassifiedTexts((["It", "isn", "'t", "."], ["A", '"', "dog", '"', "--", "old", "."]), "neutral"),
         ClassifiedTexts((["He", "won", ".", "It", "rained", "."], ["No"]), "contradiction"),
     ]
@@ -106,8 +106,8 @@ def parallel(tmp_path, labels, premises, hypotheses):
 
 def test_parallel_files(tmp_path, capsys):
     path = parallel(tmp_path, "neutral\n-\nentailment\n", "A cat . \nx\n-LRB- so\n", "`` It ''\nx\nYes\n")
-    found = read(path)
-    assert found == [
+    actual = read(path)
+    assert actual == [
         ClassifiedTexts((["A", "cat", "."], ['"', "It", '"']), "neutral"),
         ClassifiedTexts((["(", "so"], ["Yes"]), "entailment"),
     ]

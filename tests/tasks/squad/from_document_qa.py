@@ -5,18 +5,18 @@ import numpy as np
 
 def gru(params, scope):
     """The bidirectional GRU below `scope`; `gates/kernel` has rows input, state and columns r, z."""
-    found = {"kernel": [], "recurrent": [], "bias": [], "recurrent_bias": []}
+    actual = {"kernel": [], "recurrent": [], "bias": [], "recurrent_bias": []}
     for direction in ("fw", "bw"):
         cell = f"{scope}bidirectional_rnn/{direction}/cudnn_compatible_gru_cell/"
         gates, candidate = params[cell + "gates/kernel"], params[cell + "candidate/input_projection/kernel"]
         recurrent = params[cell + "candidate/hidden_projection/kernel"]
         size = len(candidate)
-        found["kernel"].append(np.concatenate([gates[:size], candidate], axis=1))
-        found["recurrent"].append(np.concatenate([gates[size:], recurrent], axis=1))
+        actual["kernel"].append(np.concatenate([gates[:size], candidate], axis=1))
+        actual["recurrent"].append(np.concatenate([gates[size:], recurrent], axis=1))
         bias = [params[cell + "gates/bias"], params[cell + "candidate/input_projection/bias"]]
-        found["bias"].append(np.concatenate(bias))
-        found["recurrent_bias"].append(params[cell + "candidate/hidden_projection/bias"])
-    return {name: np.stack(arrays) for name, arrays in found.items()}
+        actual["bias"].append(np.concatenate(bias))
+        actual["recurrent_bias"].append(params[cell + "candidate/hidden_projection/bias"])
+    return {name: np.stack(arrays) for name, arrays in actual.items()}
 
 
 def trilinear(params, scope):

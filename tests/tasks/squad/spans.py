@@ -11,5 +11,5 @@ def spans_of_scores(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[l
     Products of powers of two are sums of scores, and exact for whole numbers, so that equal sums stay equal.
     """
     powers = zip(2.0 ** start.astype(np.float64), 2.0 ** end.astype(np.float64), strict=True)
-    found = [most_probable_span(*row, longest) for row in powers]
-    return [(first, last) for first, last, _ in found], [float(np.log2(product)) for *_, product in found]
+    actual = [most_probable_span(*row, longest) for row in powers]
+    return [(first, last) for first, last, _ in actual], [float(np.log2(product)) for *_, product in actual]

@@ -17,10 +17,10 @@ def test_official_script(case):
 
 def test_means_over_questions():
     cases = oracle("squad")
-    found = metric([case["answers"] for case in cases], [case["prediction"] for case in cases])
-    assert list(found) == ["f1", "exact_match"]
-    assert found["f1"] == pytest.approx(100 * sum(case["f1"] for case in cases) / len(cases))
-    assert found["exact_match"] == pytest.approx(100 * sum(case["exact_match"] for case in cases) / len(cases))
+    actual = metric([case["answers"] for case in cases], [case["prediction"] for case in cases])
+    assert list(actual) == ["f1", "exact_match"]
+    assert actual["f1"] == pytest.approx(100 * sum(case["f1"] for case in cases) / len(cases))
+    assert actual["exact_match"] == pytest.approx(100 * sum(case["exact_match"] for case in cases) / len(cases))
 
 
 def test_the_best_answer_counts():
@@ -56,22 +56,22 @@ QUESTIONS = [
 def test_metrics_of_squad_2():
     """Compares with the rules of evaluate-v2.0.py, for which every threshold is tried here."""
     predicted, gold, none, exact, overlap = map(list, zip(*QUESTIONS, strict=True))
-    found = metric_with_no_answers(gold, predicted, none)
-    assert list(found)[:3] == ["f1", "exact", "total"]
+    actual = metric_with_no_answers(gold, predicted, none)
+    assert list(actual)[:3] == ["f1", "exact", "total"]
     has, lacks = [i for i, answers in enumerate(gold) if answers], [i for i, answers in enumerate(gold) if not answers]
     for name, values in (("exact", exact), ("f1", overlap)):
-        for prefix, places in (("", range(8)), ("HasAns_", has), ("NoAns_", lacks)):
-            assert found[prefix + name] == pytest.approx(100 * sum(values[i] for i in places) / len(places))
-            assert found[prefix + "total"] == len(places)
+        for prefix, positions in (("", range(8)), ("HasAns_", has), ("NoAns_", lacks)):
+            assert actual[prefix + name] == pytest.approx(100 * sum(values[i] for i in positions) / len(positions))
+            assert actual[prefix + "total"] == len(positions)
 
         def score(threshold, values=values):
             # Without a gold answer, only a prediction that is empty before normalization is right.
             answered = [values[i] if gold[i] else predicted[i] == "" for i in range(8)]
             return 100 * sum(a if p <= threshold else not g for a, g, p in zip(answered, gold, none, strict=True)) / 8
 
-        assert found[f"best_{name}"] == pytest.approx(max(map(score, (0.0, *none))))
-        assert score(found[f"best_{name}_thresh"]) == pytest.approx(found[f"best_{name}"])
-    assert (found["best_exact_thresh"], found["best_f1_thresh"]) == (0.1, 0.1)
+        assert actual[f"best_{name}"] == pytest.approx(max(map(score, (0.0, *none))))
+        assert score(actual[f"best_{name}_thresh"]) == pytest.approx(actual[f"best_{name}"])
+    assert (actual["best_exact_thresh"], actual["best_f1_thresh"]) == (0.1, 0.1)
     only = metric_with_no_answers([["a b"]], ["b"], [0.5])
     assert list(only) == [
         *("f1", "exact", "total", "HasAns_f1", "HasAns_exact", "HasAns_total"),

@@ -31,12 +31,12 @@ STEPS = {  # The name here of each step of document-qa, by its number.
 
 def mixes(case, side, mask):
     """Returns ELMo at the input and at the output of one text."""
-    layers, found = case["input"][f"{side}_lm"], []
-    for place in ("weight_embed_lm", "weight_lm"):
-        weights = np.exp(case["param"][f"{place}/layer_0/ELMo_W_0"])
+    layers, actual = case["input"][f"{side}_lm"], []
+    for position in ("weight_embed_lm", "weight_lm"):
+        weights = np.exp(case["param"][f"{position}/layer_0/ELMo_W_0"])
         mixed = np.einsum("l,bltd->btd", weights / weights.sum(), layers)
-        found.append(mixed * case["param"][f"{place}/layer_0/ELMo_gamma_0"] * mask[..., None])
-    return np.float32(found)
+        actual.append(mixed * case["param"][f"{position}/layer_0/ELMo_gamma_0"] * mask[..., None])
+    return np.float32(actual)
 
 
 @each_case("squad.npz", "both")

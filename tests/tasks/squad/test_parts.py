@@ -34,8 +34,8 @@ def test_char_cnn(case):
     vectors, length = case["input"]["characters"], case["input"]["word_length"]
     filters = ((len(kernel), len(bias)),)
     model = Convolution(1, CharactersConfig(vectors.shape[-1], filters, max_characters=vectors.shape[2]))
-    found = jax.jit(model.apply)({"params": {"filter_0_kernel": kernel, "filter_0_bias": bias}}, vectors, length)
-    assert_allclose(found, case["output"]["words"], rtol=0, atol=1e-5)
+    actual = jax.jit(model.apply)({"params": {"filter_0_kernel": kernel, "filter_0_bias": bias}}, vectors, length)
+    assert_allclose(actual, case["output"]["words"], rtol=0, atol=1e-5)
 
 
 @each_case("squad.npz", "gru")
@@ -43,8 +43,8 @@ def test_gru(case):
     inputs, length = case["input"]["x"], case["input"]["length"]
     mask = np.arange(inputs.shape[1]) < length[:, None]
     params = gru(case["param"], "")
-    found = jax.jit(BiGRU(params["recurrent"].shape[1]).apply)({"params": params}, inputs, mask)
-    assert_allclose(found, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
+    actual = jax.jit(BiGRU(params["recurrent"].shape[1]).apply)({"params": params}, inputs, mask)
+    assert_allclose(actual, case["output"]["y"] * mask[..., None], rtol=0, atol=1e-5)
 
 
 @each_case("squad.npz", "elmo_mix")
@@ -107,7 +107,7 @@ def test_gradient_of_the_null_and_no_large_arrays():
     def mine(params):
         return jnp.sum(jnp.sin(model.apply({"params": params}, inputs, mask)))
 
-    found, expected = (jax.jit(jax.value_and_grad(f))(params) for f in (mine, plain))
-    jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+    actual, expected = (jax.jit(jax.value_and_grad(f))(params) for f in (mine, plain))
+    jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-5), actual, expected)
     jaxpr = jax.make_jaxpr(jax.grad(mine))(params)
     assert max(out.aval.size for equation in jaxpr.eqns for out in equation.outvars) <= 2 * 5 * 9

@@ -27,8 +27,10 @@ def read_json(tmp_path, value, **options):
 
 
 def test_questions(tmp_path, capsys):
-    found = read_json(tmp_path, squad(question(answers=[("John's dog", 11), ("Rex", 32)]), question("“It”?", name="r")))
-    first, second = found
+    actual = read_json(
+        tmp_path, squad(question(answers=[("John's dog", 11), ("Rex", 32)]), question("“It”?", name="r"))
+    )
+    first, second = actual
     assert (first.id, second.id) == ("q", "r")
     assert first.tokens == ["Who", "ran", "?"] and second.tokens == ['"', "It", '"', "?"]
     assert first.answers == ["John's dog", "Rex"]
@@ -40,8 +42,8 @@ def test_questions(tmp_path, capsys):
 
 
 def test_an_answer_inside_a_word_has_the_whole_word(tmp_path, capsys):
-    found = read_json(tmp_path, squad(question(answers=[("99", 6)]), question(answers=[(" Rex ", 22)], name="r")))
-    example, _ = found
+    actual = read_json(tmp_path, squad(question(answers=[("99", 6)]), question(answers=[(" Rex ", 22)], name="r")))
+    example, _ = actual
     assert capsys.readouterr().err.endswith("as whole words: 1\n")
     assert example.paragraph.answer(*example.span) == "1990" and example.answers == ["99"]
 
@@ -70,8 +72,8 @@ def test_an_empty_answer_and_none_are_no_training_target(tmp_path, capsys, text)
     ):
         read(path)
     value["data"][0]["paragraphs"][0]["qas"].append(question(answers=(), name="s") | {"is_impossible": True})
-    found = read_json(tmp_path, value, missing="skip")
-    assert [example.id for example in found] == ["r"]
+    actual = read_json(tmp_path, value, missing="skip")
+    assert [example.id for example in actual] == ["r"]
     assert capsys.readouterr().err.endswith("not in the paragraph: 2\n")
 
 
@@ -79,8 +81,8 @@ def test_an_empty_answer_and_none_are_no_training_target(tmp_path, capsys, text)
     ("stated", "start"), [(23, 23), (0, 23), (27, 23), (28, 32), (34, 32), (35, 37), (99, 37), (-9, 23)]
 )
 def test_the_nearest_occurrence_is_taken(tmp_path, capsys, stated, start):
-    found = read_json(tmp_path, squad(question(answers=[("Rex", stated)])))
-    (example,) = found
+    actual = read_json(tmp_path, squad(question(answers=[("Rex", stated)])))
+    (example,) = actual
     assert example.paragraph.tokens.starts[example.span[0]] == start
     assert ("nearest occurrence used: 1\n" in capsys.readouterr().err) == (stated != start)
 
@@ -97,11 +99,11 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path, capsys):
     )
     with pytest.raises(UserError) as error:
         read_json(tmp_path, value)
-    place = f"{tmp_path / 'a.json'}, data[0].paragraphs[0].qas[0]"
+    position = f"{tmp_path / 'a.json'}, data[0].paragraphs[0].qas[0]"
     advice = "config.data.missing=skip leaves such questions out"
-    assert str(error.value) == f"{place}: the answer 'Max' to question 'q' is not in its paragraph; {advice}"
-    found = read_json(tmp_path, value, missing="skip")
-    assert [example.id for example in found] == ["r"]
+    assert str(error.value) == f"{position}: the answer 'Max' to question 'q' is not in its paragraph; {advice}"
+    actual = read_json(tmp_path, value, missing="skip")
+    assert [example.id for example in actual] == ["r"]
     assert capsys.readouterr().err.endswith("not in the paragraph: 2\n")
 
 

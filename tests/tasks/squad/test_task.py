@@ -54,8 +54,8 @@ def test_articles_of_a_file_are_chosen_by_title_in_any_order(tmp_path, order):
     path.write_text(json.dumps({"data": articles[::order]}))
     parts = {"train": "[not c; Fresno,_California]", "dev": "[c]", "test": "[Fresno,_California]"}
     config = TASK.config_class(data=SquadDataConfig(**{name: f"{path}{part}" for name, part in parts.items()}))
-    found = {name: [example.paragraph.title for example in read_part(TASK, config, name)] for name in parts}
-    assert found == {"train": ["Sky_(United_Kingdom)"], "dev": ["c"], "test": ["Fresno,_California"]}
+    actual = {name: [example.paragraph.title for example in read_part(TASK, config, name)] for name in parts}
+    assert actual == {"train": ["Sky_(United_Kingdom)"], "dev": ["c"], "test": ["Fresno,_California"]}
     both = dataclasses.replace(config, data=SquadDataConfig(train=f"{path}[c;Fresno,_California],{path}[:1]"))
     assert len(read_part(TASK, both, "train")) == 3
 
@@ -82,8 +82,8 @@ def test_moved_and_missing_answers_are_counted_on_stderr(tmp_path, capsys):
     answers = [qa["answers"][0] for qa in text["paragraphs"][0]["qas"]]
     answers[0]["answer_start"], answers[1]["answer_start"], answers[3]["text"] = 5, 7, "London"
     path.write_text(json.dumps({"data": [text]}))
-    found = TASK.read(str(path), TASK.config_class(data=SquadDataConfig(missing="skip")), "training")
-    assert [example.answers for example in found] == [["Ada"], ["Ada"], ["1843"]]
+    actual = TASK.read(str(path), TASK.config_class(data=SquadDataConfig(missing="skip")), "training")
+    assert [example.answers for example in actual] == [["Ada"], ["Ada"], ["1843"]]
     assert capsys.readouterr().err.splitlines() == [
         f"elmo-jax: {path}: first answers not at their answer_start; nearest occurrence used: 2",
         f"elmo-jax: {path}: questions left out, since they have no answer, or the first one is not in the paragraph: 1",
@@ -113,13 +113,13 @@ def test_tfds_gives_what_the_file_gives(file):
 def test_what_a_user_sees(file):
     examples = TASK.read(file, TASK.config_class(), "evaluation")
     sides = [np.stack([certain(e.span[side], 12) for e in examples]) for side in (0, 1)]
-    found = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, TASK.config_class())
-    assert TASK.score(examples, found) == {"f1": 100.0, "exact_match": 100.0}
-    assert json.loads(TASK.write(examples, found)) == {"a0": "Ada Lovelace", "a1": "1843", "b0": "notes"}
-    shown = TASK.show(examples[2], found[2]).split("\n")
+    actual = TASK.decode({"start": sides[0], "end": sides[1]}, examples, {}, TASK.config_class())
+    assert TASK.score(examples, actual) == {"f1": 100.0, "exact_match": 100.0}
+    assert json.loads(TASK.write(examples, actual)) == {"a0": "Ada Lovelace", "a1": "1843", "b0": "notes"}
+    shown = TASK.show(examples[2], actual[2]).split("\n")
     assert shown == ["What ? notes (100%)", "  Ada Lovelace wrote well-known [notes] in 1843."]
-    said = TASK.as_json(examples[2], found[2])
-    assert TEXT[said["start"] : said["end"]] == said["answer"] == "notes"
+    printed = TASK.as_json(examples[2], actual[2])
+    assert TEXT[printed["start"] : printed["end"]] == printed["answer"] == "notes"
 
 
 def test_words_of_a_user_are_split_as_those_of_the_training_text():
@@ -140,9 +140,9 @@ def test_the_question_comes_first_and_padding_has_no_probability():
     model = type(TASK.module(config, {}))(type(config.model)(units=3))
     arrays = {"answers": np.array([[0, 1], [2, 2]])}
     variables = jax.jit(model.init)(jax.random.key(0), question, paragraph, arrays)
-    found = jax.jit(model.apply)(variables, question, paragraph, arrays).predictions
-    assert_allclose(found["start"].sum(1), 1, rtol=1e-5)
-    assert found["end"].shape == (2, 5) and not np.asarray(found["end"])[1, 3:].any()
+    actual = jax.jit(model.apply)(variables, question, paragraph, arrays).predictions
+    assert_allclose(actual["start"].sum(1), 1, rtol=1e-5)
+    assert actual["end"].shape == (2, 5) and not np.asarray(actual["end"])[1, 3:].any()
 
 
 def test_what_a_user_of_squad_2_sees(file):
@@ -151,10 +151,10 @@ def test_what_a_user_of_squad_2_sees(file):
     sides = {side: np.stack([certain(e.span[i], 12) for e in examples]) for i, side in enumerate(("start", "end"))}
     examples[1] = dataclasses.replace(examples[1], answers=[], span=(-1, -1))
     assert TASK.arrays(examples, 3, (), {})["answers"].tolist() == [[0, 1], [-1, -1], [0, 0]]
-    found = TASK.decode(sides | {"no_answer": np.array([0.25, 0.75])}, examples, {}, config)
-    assert TASK.score(examples, found)["NoAns_exact"] == TASK.score(examples, found)["best_f1"] == 100
-    files = {ending: json.loads(text) for ending, text in TASK.files(examples, found).items()}
+    actual = TASK.decode(sides | {"no_answer": np.array([0.25, 0.75])}, examples, {}, config)
+    assert TASK.score(examples, actual)["NoAns_exact"] == TASK.score(examples, actual)["best_f1"] == 100
+    files = {ending: json.loads(text) for ending, text in TASK.files(examples, actual).items()}
     assert files == {"": {"a0": "Ada Lovelace", "a1": ""}, ".na_prob": {"a0": 0.25, "a1": 0.75}}
-    assert TASK.show(examples[1], found[1]) == f"When ? no answer (75%)\n  {TEXT}"
-    assert TASK.show(examples[0], found[0]).startswith("Who wrote ? Ada Lovelace (75%)")
-    assert TASK.as_json(examples[1], found[1])["no_answer_probability"] == 0.75
+    assert TASK.show(examples[1], actual[1]) == f"When ? no answer (75%)\n  {TEXT}"
+    assert TASK.show(examples[0], actual[0]).startswith("Who wrote ? Ada Lovelace (75%)")
+    assert TASK.as_json(examples[1], actual[1])["no_answer_probability"] == 0.75

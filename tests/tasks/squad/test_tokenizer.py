@@ -27,12 +27,12 @@ from elmo_jax.tasks.squad.reader import tokenize
     ],
 )
 def test_words(text, words):
-    found = tokenize(text)
-    assert found.words == words.split()
-    for word, start, end in zip(found.words, found.starts, found.ends, strict=True):
+    actual = tokenize(text)
+    assert actual.words == words.split()
+    for word, start, end in zip(actual.words, actual.starts, actual.ends, strict=True):
         assert text[start:end] == word or (word == '"' and text[start:end] in ("``", "''", "“", "”"))
     # only spaces are left out, and nothing occurs twice
-    assert "".join(text[a:b] for a, b in zip(found.starts, found.ends, strict=True)) == "".join(text.split())
+    assert "".join(text[a:b] for a, b in zip(actual.starts, actual.ends, strict=True)) == "".join(text.split())
 
 
 def test_words_that_overlap_characters():

@@ -30,9 +30,9 @@ def test_counts_and_percentages_of_srl_eval(case):
     scores = evaluate(*gold_and_predicted(case))
     assert numbers(scores.overall) == case["expect"]["overall"]
     assert {label: numbers(counts) for label, counts in scores.labels.items()} == case["expect"]["labels"]
-    found = scores.metrics()
-    assert list(found)[0] == "f1" and round(found["f1"], 2) == case["expect"]["overall"]["f1"]
-    assert {f"f1_{label}" for label in scores.labels} < found.keys()
+    actual = scores.metrics()
+    assert list(actual)[0] == "f1" and round(actual["f1"], 2) == case["expect"]["overall"]["f1"]
+    assert {f"f1_{label}" for label in scores.labels} < actual.keys()
 
 
 @SRL_EVAL

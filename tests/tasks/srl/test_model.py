@@ -85,8 +85,8 @@ def test_the_loss_is_the_mean_over_sentences_of_the_mean_over_words():
     lengths = np.array([5, 2, 0])  # the last row only fills the batch
     token = -np.take_along_axis(log_probabilities, tags[..., None], 2)[..., 0]
     expected = (token[0].mean() + token[1, :2].mean()) / 2
-    found = jax.jit(tagging_loss)(log_probabilities, tags, np.arange(5) < lengths[:, None])
-    assert_allclose(found, expected, rtol=1e-6)
+    actual = jax.jit(tagging_loss)(log_probabilities, tags, np.arange(5) < lengths[:, None])
+    assert_allclose(actual, expected, rtol=1e-6)
 
 
 @cache

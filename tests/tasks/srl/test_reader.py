@@ -22,14 +22,18 @@ bc/a 0 0  It     PRP *  -   -  - A *  (ARG0*)  -
 
 
 def test_conll2012(tmp_path, capsys):
-    found = read_columns(write(tmp_path, CONLL2012), "conll2012")
+    actual = read_columns(write(tmp_path, CONLL2012), "conll2012")
     words = ["What", "he", "said", "to", "take", "over", "."]
-    assert found == [
+    assert actual == [
         Example(words, ["B-ARG1", "B-ARG0", "B-V", "O", "B-C-ARG1", "I-C-ARG1", "O"], 0, 2),
         Example(words, ["B-R-ARG0", "O", "B-ARG1", "I-ARG1", "I-ARG1", "B-V", "I-V"], 0, 5),
     ]
-    told = capsys.readouterr().err.splitlines()
-    assert [line.rsplit(": ", 1)[1] for line in told] == ["2", "1"] and "sentences" in told[0] and "columns" in told[1]
+    printed = capsys.readouterr().err.splitlines()
+    assert (
+        [line.rsplit(": ", 1)[1] for line in printed] == ["2", "1"]
+        and "sentences" in printed[0]
+        and "columns" in printed[1]
+    )
 
 
 def test_propbank_columns(tmp_path):
@@ -77,14 +81,14 @@ BIO = """\
 
 
 def test_lines_of_bio(tmp_path, capsys):
-    found = read_bio(write(tmp_path, BIO))
-    assert found == [
+    actual = read_bio(write(tmp_path, BIO))
+    assert actual == [
         Example(["He", "ran", "home"], ["B-ARG0", "B-V", "B-ARG4"], 0, 1),
         Example(["He", "ran", "home"], ["O", "O", "B-V"], 0, 2),
         Example(["He", "ran", "home"], ["O", "O", "B-V"], 1, 2),
         Example(["Go", "on", "!"], ["B-V", "I-V", "O"], 2, 0),
     ]
-    assert [example.predicates for example in found] == [(1, 2), (1, 2), (2,), (0,)]
+    assert [example.predicates for example in actual] == [(1, 2), (1, 2), (2,), (0,)]
     assert not capsys.readouterr().err
 
 

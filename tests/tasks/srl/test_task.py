@@ -21,8 +21,8 @@ def test_words_are_predicates_that_were_so_in_half_of_their_uses():
         "tags": ["B-ARG0", "B-ARG1", "B-V", "I-ARG0", "I-ARG1", "O"],
         "predicates": ["chase", "chased", "looks"],  # "like" is a predicate in only one of four occurrences
     }
-    found = TASK.from_words(["Chase whoever chased it".split()], labels)
-    assert [(example.predicate, example.tags) for example in found] == [(0, []), (2, [])]
+    actual = TASK.from_words(["Chase whoever chased it".split()], labels)
+    assert [(example.predicate, example.tags) for example in actual] == [(0, []), (2, [])]
     assert TASK.from_words([["Hello"]], labels) == []
 
 
@@ -33,9 +33,9 @@ def test_a_share_of_the_predicates_knows_the_others_of_its_sentences():
 
 def test_what_a_user_sees():
     assert TASK.show(TRAIN[0], CHASED) == "chased: [ARG0 The cat] [V chased] [ARG1 the mouse] ."
-    found = TASK.as_json(TRAIN[0], CHASED)
-    assert (found["predicate"], found["tags"]) == (2, CHASED)
-    assert found["arguments"][2] == {"role": "ARG1", "text": "the mouse", "start": 3, "end": 5}
+    actual = TASK.as_json(TRAIN[0], CHASED)
+    assert (actual["predicate"], actual["tags"]) == (2, CHASED)
+    assert actual["arguments"][2] == {"role": "ARG1", "text": "the mouse", "start": 3, "end": 5}
 
 
 def test_the_predicates_of_a_sentence_are_written_side_by_side():

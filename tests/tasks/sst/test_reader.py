@@ -64,8 +64,8 @@ def test_a_word_may_hold_a_no_break_space(tmp_path):
 
 def test_a_deep_tree(tmp_path):
     depth = 3000
-    found = read(write(tmp_path, "(2 " * depth + "a" + ")" * depth), "all")
-    assert found == [ClassifiedTexts((["a"],), LABELS[2])] * depth
+    actual = read(write(tmp_path, "(2 " * depth + "a" + ")" * depth), "all")
+    assert actual == [ClassifiedTexts((["a"],), LABELS[2])] * depth
 
 
 def test_blanks_between_brackets_are_optional(tmp_path):

@@ -17,8 +17,8 @@ def example(text, label):
 def test_json_lines(tmp_path):
     lines = [{"review": "It isn't bad.", "stars": 4}, {"review": ["a", "b c"], "stars": "low"}]
     path = write(tmp_path, "\n".join(map(json.dumps, lines)), "a.jsonl")
-    found = read_texts(path, "review", "stars", splitter("moses"))
-    assert found == [example("It isn 't bad .", "4"), ClassifiedTexts((["a", "b c"],), "low")]
+    actual = read_texts(path, "review", "stars", splitter("moses"))
+    assert actual == [example("It isn 't bad .", "4"), ClassifiedTexts((["a", "b c"],), "low")]
     assert read_texts(path, "review", "stars", splitter("spaces"))[0] == example("It isn't bad.", "4")
 
 
@@ -79,5 +79,5 @@ def test_labels_keep_their_names(tmp_path):
 
 def test_a_record_may_have_an_id_and_without_annotation_no_label(tmp_path):
     path = write(tmp_path, '{"id": 7, "text": "a b"}\n{"text": "c", "label": "x"}\n', "a.jsonl")
-    found = read_texts(path, "text", "label", splitter("spaces"), annotated=False)
-    assert [(e.id, e.texts, e.label) for e in found] == [("7", (["a", "b"],), ""), ("", (["c"],), "x")]
+    actual = read_texts(path, "text", "label", splitter("spaces"), annotated=False)
+    assert [(e.id, e.texts, e.label) for e in actual] == [("7", (["a", "b"],), ""), ("", (["c"],), "x")]

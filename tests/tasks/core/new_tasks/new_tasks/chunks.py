@@ -50,7 +50,7 @@ class Chunks(TaggingTask[TaggedSentence]):
     name = "chunks"
     model = ChunkModel()
     network = Tagger
-    averages = True
+    supports_ensembling = True
     spans_and_label = ("chunks", "type")
     sample = {"Sentence": "Old dogs run ."}
 
