@@ -81,8 +81,11 @@ def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[1] for line in block.splitlines()) for block in blocks}
 
 
-def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
-    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elmo = (f"bilm={folder / 'bilm'}", "elmo.cache=~/layers")
     train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
     (stored,) = [Shard(path) for path in (tmp_path / "layers").glob("*.layers")]
     sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}
