@@ -312,7 +312,7 @@ def test_bfloat16_and_its_error():
     exact, _, _ = load_bilm(files).embed(lines(5, 9))
     rounded, _, _ = load_bilm(files, "bfloat16").embed(lines(5, 9))
     error = np.abs(exact - rounded)
-    assert rounded.dtype == np.float32 and 1e-4 < error.max() < 1.0 and error.mean() < 0.05
+    assert rounded.dtype == np.float32 and 1e-3 < error.max() < 0.09 and error.mean() < 0.007
 
 
 def test_words_of_one_string_are_refused(bilm):
