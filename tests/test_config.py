@@ -126,6 +126,14 @@ def test_a_broken_file_is_named(tmp_path, text, words):
         assert word in str(caught.value)
 
 
+def test_a_model_has_both_directions_or_the_forward_one(experiment):
+    for given, expected in (("forward", ("forward",)), ("forward,backward", ("forward", "backward"))):
+        assert load_config(experiment, [f"--config.model.directions={given}"]).model.directions == expected
+    for given in ("", "backward", "backward,forward"):
+        with pytest.raises(UserError, match="config.model.directions: expected"):
+            load_config(experiment, [f"--config.model.directions={given}"])
+
+
 def test_no_such_file(tmp_path):
     with pytest.raises(UserError, match="no such file .*nothing.py"):
         load_config(tmp_path / "nothing.py")

@@ -111,6 +111,7 @@ def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
         "no_commas": f"{LONG}\n{LONG}\n\n{LONG}\n".replace(",", ""),
         "tokenized": "A sentence , tokenized .\nAnother one , too .\n",
         "tokenized_no_commas": "A sentence tokenized .\nAnother by Mr. Low .\n",
+        "half_of_the_commas": "A sentence , tokenized, too .\n",
         "no_marks": "a line\nanother\n",
         "one_abbreviation": "this is no. seven of the lines\n" + "the others have no marks at all\n" * 40,
     }
@@ -118,7 +119,7 @@ def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     found = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
     running = [*[Format.DOCUMENTS] * 2, *[Format.RAW] * 2, Format.DOCUMENTS, Format.RAW, Format.DOCUMENTS]
-    expected = [*running, *[Format.LINES] * 4]
+    expected = [*running, *[Format.LINES] * 5]
     assert [source.format for source in found] == expected
     assert "one paragraph per line, with a blank line after each document" in found[0].reason
     assert all(source.reason for source in found)
