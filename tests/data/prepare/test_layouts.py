@@ -16,6 +16,7 @@ from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import open_sources
 from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
+from elmo_jax.data.prepare.text_layout import is_unspaced
 from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
@@ -324,3 +325,8 @@ def test_a_minimal_count_that_no_word_has_is_refused(tmp_path: Path) -> None:
     expected = "the minimum count is 1000, and no word occurs that often; choose a smaller one"
     assert expected in refusal(tmp_path / "out", path, min_count=1000)
     assert not (tmp_path / "out").exists()
+
+
+def test_letters_between_spaces_are_words_up_to_six() -> None:
+    for letters, are_clauses in ((6, False), (7, True)):
+        assert is_unspaced("あ" * letters + " " + "い" * letters, are_words=True) == are_clauses

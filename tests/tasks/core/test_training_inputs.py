@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("bilm=nowhere",), "nowhere: no such file or folder"),
         (("train.max_length=1",), "config.train.max_length"),
         (("word_vectors.path=nowhere.txt",), "nowhere.txt: no such file of word vectors"),
+        (("word_vectors.dim=0", "characters.filters=()"), "config: words have no vectors; set word_vectors.path"),
     ],
 )
 def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ...], expected: str) -> None:
