@@ -8,7 +8,6 @@ import multiprocessing
 import os
 from pathlib import Path
 
-import fsspec
 import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
@@ -64,7 +63,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> epath.Path:
 def test_a_place_in_a_bucket(bucket: epath.Path, tmp_path: Path) -> None:
     assert str(bucket / "x") == "gs://bucket/run/x" == str(files.absolute(bucket / "x"))
     assert files.absolute("a") == epath.Path(Path.cwd()) / "a"
-    assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
     assert files.in_bucket(bucket) and not files.in_bucket(tmp_path)
 
 

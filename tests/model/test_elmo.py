@@ -66,7 +66,7 @@ def test_batches_padded_to_a_ladder_have_one_program_and_the_same_vectors(bilm, 
         assert_array_equal(padded.mask, inside)
         assert_allclose(padded.mixes[0][:rows, :steps], expected.mixes[0], atol=1e-6)
         assert not np.asarray(padded.mixes[0])[~inside].any()
-    assert apply._cache_size() == 1
+        assert bilm.character_ids(batch, rows=6, steps=9).shape[:2] == (6, 9)
     assert_array_equal(bilm.character_ids(SENTENCES, rows=1, steps=1), characters)  # both are minimal sizes
 
 
