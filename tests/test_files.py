@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -23,7 +22,6 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, open_workdir, read_config
 from elmo_jax.runs.metrics import MetricsLog, read_records
-from elmo_jax.tasks.core.setup import layers_of
 from elmo_jax.tasks.core.vocabulary import read_vectors
 from elmo_jax.tasks.formats.sources import read_source
 from elmo_jax.tasks.registry import default_config, task_config, task_of
@@ -160,14 +158,7 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.parse_path(Path("~/x"))) == tmp_path / "x"
-    config = task_config(with_overrides(default_config("pos"), ["--config.elmo.cache=~/cache", "--config.bilm=x"]))
-    made = []
-    nothing = SimpleNamespace(files=[])
-    monkeypatch.setattr("elmo_jax.tasks.core.elmo_vectors.make", lambda *given: (made.append(given[0]), nothing)[1])
-    monkeypatch.setattr("elmo_jax.tasks.core.setup.StoredLayers", list)
-    setup = SimpleNamespace(task=task_of("pos"), config=config, bilm=object())
-    layers_of(setup, {"train": [1], "dev": [], "test": []}, tmp_path)
-    assert made == [tmp_path / "cache"]
+    config = task_config(with_overrides(default_config("pos"), ["--config.bilm=x"]))
     calls = {
         "corpus": lambda path: Corpus.open(path),
         "examples": lambda path: read_source(task_of("pos"), config, path, "training"),

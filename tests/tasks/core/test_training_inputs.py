@@ -70,7 +70,8 @@ def test_a_disk_without_room_for_the_layers_is_told(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(elmo_vectors, "write_shard", full)
-    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elmo = (f"bilm={folder / 'bilm'}", "elmo.cache=~/layers")
     with pytest.raises(UserError, match=r"layers: cannot be written \(No space left on device\)"):
         train(folder, tmp_path / "run", *elmo)
     assert not list((tmp_path / "layers").glob("[!.]*"))
