@@ -32,12 +32,14 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     Attributes:
       precision: the precision of the matrix products.
-      devices: the devices that `embed` uses; if empty, JAX's default device. For the other attributes see
+      devices: the devices that `embed` uses; if empty, JAX's default device.
+      one_program: whether accelerators compile one program for texts of any size. For the other attributes see
         `PretrainedBiLM`.
     """
 
     precision: Precision = Precision.FLOAT32
     devices: tuple[jax.Device, ...] = ()
+    one_program: bool = False
 
     @classmethod
     def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> "EmbeddingBiLM":
@@ -76,7 +78,8 @@ class EmbeddingBiLM(PretrainedBiLM):
     @standard_numerics()
     def engine(self) -> Engine:
         """The programs that compute vectors, with the parameters on their devices."""
-        return Engine(self.model, self.params, make_mesh(self.devices or list(jax.device_put(0).devices())))
+        mesh = make_mesh(self.devices or list(jax.device_put(0).devices()))
+        return Engine(self.model, self.params, mesh, self.one_program)
 
     @property
     def words(self) -> WordTable:

@@ -73,11 +73,13 @@ class Platform(NamedTuple):
     together: bool
 
     @classmethod
-    def of(cls, mesh: Mesh, precision: Precision) -> "Platform":
-        """Returns the platform of a mesh's devices."""
+    def of(cls, mesh: Mesh, precision: Precision, one_program: bool) -> "Platform":
+        """Returns the platform of a mesh's devices; with `one_program`, an accelerator has the middle one only."""
         if mesh.devices.flat[0].platform != "cpu":
-            return ON_ACCELERATOR
-        return ON_CPU if precision is Precision.FLOAT32 else ON_CPU._replace(overhead=_OVERHEAD_IN_BFLOAT16)
+            platform = ON_ACCELERATOR
+        else:
+            platform = ON_CPU if precision is Precision.FLOAT32 else ON_CPU._replace(overhead=_OVERHEAD_IN_BFLOAT16)
+        return platform._replace(shapes=platform.shapes[1:2]) if one_program and platform.together else platform
 
 
 ON_CPU = Platform((Shape((1, 4, 8), 64), Shape((16, 32), 64), Shape((64,), 256)), (2.6, 4), together=False)
@@ -414,14 +416,14 @@ class Engine:
       most_words: the words and sentence boundaries that are run together at most.
     """
 
-    def __init__(self, model: BiLM, params: Tree, mesh: Mesh) -> None:
-        """Puts the parameters on the devices; those of a softmax are not needed."""
-        self.config, self._model, self._mesh, self._platform = (
-            model.config,
-            model,
-            mesh,
-            Platform.of(mesh, model.precision),
-        )
+    def __init__(self, model: BiLM, params: Tree, mesh: Mesh, one_program: bool = False) -> None:
+        """Puts the parameters on the devices; those of a softmax are not needed.
+
+        With `one_program`, accelerators run every text by the program for tens of sentences: an accelerator compiles
+        each one for seconds, and task models embed a million words at most.
+        """
+        self.config, self._model, self._mesh = model.config, model, mesh
+        self._platform = Platform.of(mesh, model.precision, one_program)
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
         self._params = self._put(self._prepared(params), REPLICATED)
         self.most_words = min(int(FILL * self._platform.shapes[-1].words * mesh.size), self.words.capacity)

@@ -25,7 +25,7 @@ from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.model.token_encoder import uniform
-from elmo_jax.tasks.core.config import CharactersConfig, TaskConfig
+from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
@@ -83,9 +83,10 @@ class TextEncoder:
         return arrays
 
 
-def embedded(bilm: EmbeddingBiLM, rows: Rows) -> list[np.ndarray]:
-    """Returns the layers of some rows in the form of stored ones, each [T, S]."""
-    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], Output())
+def embedded(bilm: EmbeddingBiLM, elmo: ElmoConfig, rows: Rows) -> list[np.ndarray]:
+    """Returns the layers of some rows in the form of stored ones, each [T, S], by the program that stores them."""
+    output = Output(dtype=elmo.dtype if elmo.precompute else "float32")
+    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], output)
     return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
 
 

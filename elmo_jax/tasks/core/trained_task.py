@@ -197,7 +197,7 @@ class TrainedTask:
     def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None
-        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm) if bilm else None)
+        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm, self._setup.config.elmo) if bilm else None)
         shapes = with_overflow(self._shapes, [self.task.size(example) for example in examples])
         data = TaskData(self._setup, encoder, examples, shapes)
         return predict(self._setup, self._program, self._models, data, progress)

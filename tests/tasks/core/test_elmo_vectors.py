@@ -71,7 +71,7 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     variables = module.init(jax.random.key(0), first, deterministic=True)
     variables = {"params": variables["params"], "frozen": {"bilm": frozen_tree(bilm)}}
     vectors = []
-    for layers in (stored, functools.partial(embedded, bilm)):  # read from the file, and computed
+    for layers in (stored, functools.partial(embedded, bilm, elmo)):  # read from the file, and computed
         text = TextEncoder(setup, layers)(SENTENCES, 3, 4)
         vectors.append(jax.jit(functools.partial(module.apply, deterministic=True))(variables, text)[0].vectors)
     difference = np.abs(vectors[0] - vectors[1])
