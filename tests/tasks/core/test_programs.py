@@ -14,7 +14,7 @@ from etils import epath
 
 import elmo_jax
 from elmo_jax.config_file import with_overrides
-from elmo_jax.embedding import engine
+from elmo_jax.embedding import packing
 from elmo_jax.runs.result import Finished
 from elmo_jax.tasks.core import data
 from elmo_jax.tasks.core.run import train_task
@@ -50,7 +50,7 @@ class Programs:
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
     monkeypatch.setattr(data, "CPU", data.ACCELERATOR)
-    monkeypatch.setattr(engine, "ON_CPU", engine.ON_ACCELERATOR)
+    monkeypatch.setattr(packing, "ON_CPU", packing.ON_ACCELERATOR)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     programs = Programs()
     jax.monitoring.register_event_duration_secs_listener(programs.end)
