@@ -71,7 +71,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         return dataclasses.replace(self, devices=tuple(devices))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy is made from: it uses the default device, since its process may have other devices."""
+        """Drops the devices when pickled; a copy uses the default device of its process."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"devices": ()}
 
     @functools.cached_property

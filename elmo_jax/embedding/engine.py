@@ -1,4 +1,4 @@
-"""Runs sentences through the LSTMs: the host makes numbers of words, and one program does everything else.
+"""Batched inference of a biLM: the host maps words to ids, and one compiled program does the rest.
 
 Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, S sentences of a device whose
 states are kept, K rows of the table of word vectors, L LSTM layers, P projection, C cells; a leading 2 is the
