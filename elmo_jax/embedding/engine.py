@@ -41,21 +41,21 @@ _BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others w
 _PENDING = 4  # the most calls of a group whose outputs are on the devices, which limits the memory of long sentences
 
 
-class Kind(enum.Enum):
+class OutputKind(enum.Enum):
     """What is computed of the layers of a word."""
 
     LAYERS = "layers"  # [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer
     MIX = "mix"  # [2P]: the sum of all layers, each times a weight
 
 
-class Output(NamedTuple):
+class OutputSpec(NamedTuple):
     """The form of the output."""
 
-    kind: Kind = Kind.LAYERS
+    kind: OutputKind = OutputKind.LAYERS
     dtype: str = "float32"
 
 
-_FLOAT32 = Output()
+_FLOAT32 = OutputSpec()
 
 
 class _State(NamedTuple):
@@ -87,7 +87,7 @@ class _Program(NamedTuple):
     mesh: Mesh
     together: bool
     shape: Shape
-    output: Output
+    output: OutputSpec
 
     def run(
         self, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
@@ -174,7 +174,7 @@ class _Program(NamedTuple):
         # Numbers outside of the table, for words that are not in this call, are read as zeros.
         rows = [words[d].reshape(-1).at[index[d]].get(mode="fill", fill_value=len(table)) for d in directions]
         tokens = [table.at[row].get(mode="fill", fill_value=0) for row in rows]
-        if self.output.kind is Kind.LAYERS:
+        if self.output.kind is OutputKind.LAYERS:
             parts = [read(layers[d][j], index[d]) for j in range(len(layers[0])) for d in directions]
             return [tokens[0], *parts]
         return [
@@ -223,7 +223,7 @@ class _Call(NamedTuple):
         return joined(self.vectors), joined(self.finite)
 
 
-class Running:
+class PendingOutput:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
     def __init__(self, words: int, sentences: np.ndarray) -> None:
@@ -336,18 +336,18 @@ class Engine:
     def start(
         self,
         sentences: Sequence[Sequence[str]],
-        output: Output = _FLOAT32,
+        output: OutputSpec = _FLOAT32,
         weights: np.ndarray | None = None,
         *,
         bos_eos: bool = False,
         carry: Tree | None = None,
-    ) -> Running:
+    ) -> PendingOutput:
         """Starts the computation of a group of sentences (`groups`), and does not wait for its result.
 
         Args:
           sentences: at least one list of words.
           output: what is computed.
-          weights: for `Kind.MIX`, the weight of each layer [L+1].
+          weights: for `OutputKind.MIX`, the weight of each layer [L+1].
           bos_eos: whether the output has the vectors of the sentence boundaries too.
           carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
             states at the ends are not kept.
@@ -368,7 +368,7 @@ class Engine:
             words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
             arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
             numbers = at.device * at.shape.sentences + text.number
-            state, running = self._state(at.shape, numbers, carry), Running(int(kept.sum()), numbers)
+            state, running = self._state(at.shape, numbers, carry), PendingOutput(int(kept.sum()), numbers)
             for first in firsts:
                 here = slice(first, first + at.shape.steps)
                 chosen, counts, index = index_of(

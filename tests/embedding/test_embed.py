@@ -237,7 +237,7 @@ def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
 
 def test_both_passes_of_warm_up_are_one_program(bilm, caplog):
     jax.clear_caches()
-    mix = engine.Output(engine.Kind.MIX, "float16")
+    mix = engine.OutputSpec(engine.OutputKind.MIX, "float16")
     with jax.log_compiles():
         texts = embed_texts(bilm.engine, [("text", lines(3, 5))], mix, np.ones(3), CarryState.WARM_UP)
         assert [name for name, _, _ in texts] == ["text"]
