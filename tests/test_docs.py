@@ -91,7 +91,6 @@ def test_files_extras_and_targets_of_make_exist() -> None:
 def test_the_public_names_are_those_of_the_api_reference() -> None:
     listed = re.findall(r"^::: elmo_jax\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert sorted(listed) == [name for name in dir(elmo_jax) if not name.startswith("_")]
-    assert all(getattr(elmo_jax, name).__doc__ for name in listed)
 
 
 @pytest.mark.quick
@@ -115,7 +114,6 @@ def test_the_tour_is_committed_with_its_outputs() -> None:
         shown = [output.data for output in cell.outputs if "data" in output]
         assert ("plt.show()" in cell.source) == any("image/png" in data for data in shown)
         assert all(output.name == "stdout" for output in cell.outputs if output.output_type == "stream")
-    assert (ROOT / "docs" / "tour.ipynb").stat().st_size < 300_000
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 from pathlib import Path
 
-import fsspec
 import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
@@ -16,7 +15,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from elmo_jax import VectorShards, files, load_bilm, load_task
 from elmo_jax.cli.main import main
 from elmo_jax.config import CHANGEABLE, Config
-from elmo_jax.config_file import with_overrides
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.errors import UserError
@@ -65,7 +63,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> epath.Path:
 def test_a_place_in_a_bucket(bucket: epath.Path, tmp_path: Path) -> None:
     assert str(bucket / "x") == "gs://bucket/run/x" == str(files.absolute(bucket / "x"))
     assert files.absolute("a") == epath.Path(Path.cwd()) / "a"
-    assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
     assert files.in_bucket(bucket) and not files.in_bucket(tmp_path)
 
 
@@ -158,7 +155,7 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert files.local("~/x") == Path(files.absolute("~/x")) == Path(files.parse_path(Path("~/x"))) == tmp_path / "x"
-    config = task_config(with_overrides(default_config("pos"), ["--config.bilm=x"]))
+    config = task_config(default_config("pos"))
     calls = {
         "corpus": lambda path: Corpus.open(path),
         "examples": lambda path: read_source(get_task("pos"), config, path, "training"),

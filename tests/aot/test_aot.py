@@ -205,6 +205,14 @@ def test_the_step_is_the_one_that_is_trained(training):
     assert char_ids.shape == training.char_ids.shape
 
 
+def test_words_are_estimated_for_the_rows_that_are_trained_at_once(small):
+    def distinct(rows, groups):
+        overrides = [f"--config.train.batch_size={rows}", f"--config.train.accumulate={groups}"]
+        return Report("small", load_config(small, overrides), find_target("cpu:4"), 500, 500, None).distinct_words
+
+    assert distinct(400, 1) == distinct(1200, 3) < distinct(1200, 1)
+
+
 def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
     """Here the compiler is one that holds 40 rows, of whatever precision."""
     tried = []

@@ -168,7 +168,6 @@ def test_shared_data_cannot_ask_for_memory(tmp_path: Path) -> None:
             if shape not in blocks:
                 blocks[shape] = file.create_dataset(f"block_{len(blocks)}", data=np.zeros(shape, np.float32))
             file[published_name(path)] = blocks[shape]
-    assert weights.stat().st_size < 2 << 20
     tracemalloc.start()
     with pytest.raises(UserError, match=r"weights.hdf5: \d+ bytes, too few for the \d+ its datasets say they hold"):
         read_hdf5(options, weights)

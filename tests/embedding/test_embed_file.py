@@ -93,7 +93,8 @@ def test_lines_become_datasets_in_their_order(bilm, text, tmp_path):
 
 
 def test_what_is_written(bilm, text, tmp_path):
-    every = read(made := tmp_path / "all.hdf5") if embed_file(bilm, text, tmp_path / "all.hdf5") else []
+    embed_file(bilm, text, tmp_path / "all.hdf5")
+    every = read(tmp_path / "all.hdf5")
     weights = np.array([0.1, 0.5, -0.3])
     shares = np.exp(weights) / np.exp(weights).sum()
     for settings, expected in (
@@ -110,7 +111,6 @@ def test_what_is_written(bilm, text, tmp_path):
     embed_file(bilm, text, half, Settings(dtype="float16"))
     for vectors, layers in zip(read(half), every, strict=True):
         assert_array_equal(vectors, layers.astype(np.float16))
-    assert made.stat().st_size > 0
 
 
 def test_one_vector_per_sentence_and_the_index_of_sentences(bilm, text, tmp_path):
@@ -193,7 +193,7 @@ def test_a_killed_command_resumes(tmp_path):
     assert stopped_when(process, lambda: len(list(parts.glob("0*.npy"))) >= 2, signal.SIGKILL)
     assert wait(process).status == -signal.SIGKILL
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("0*.npy")}
-    assert kept and not out.exists()
+    assert kept and sorted(path.name for path in tmp_path.iterdir()) == ["many.txt", "vectors.hdf5.parts"]
     # To shorten the wait, the rest of the text is removed, also from the description of the job.
     lines = max(int(path.stem) for path in kept) + 3000
     text.write_text("".join(text.read_text().splitlines(keepends=True)[:lines]))

@@ -142,11 +142,10 @@ def flipped(content: bytes, position: int) -> bytes:
     return content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
 
 
-def test_a_part_of_an_earlier_launch_that_is_damaged_is_noticed(bilm, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_finish", lambda *arguments: None)
+def test_a_part_of_an_earlier_launch_that_is_damaged_is_noticed(bilm, text, tmp_path):
     embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
-    monkeypatch.undo()
-    monkeypatch.setattr(files, "LINES", 2)
+    (tmp_path / "v").rename(tmp_path / "v.parts")  # as it is before the end
+    (tmp_path / "v.parts" / "lengths.npy").unlink()
     part = tmp_path / "v.parts" / "000000000002.npy"
     whole = part.read_bytes()
     for position in (300, len(whole) // 2, len(whole) - 40, len(whole) - 10):  # in the vectors, the index, its checksum
@@ -214,19 +213,6 @@ def test_a_description_that_is_damaged_is_refused(bilm, text, tmp_path, name):
     (tmp_path / name / "job.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=f"{name}: (exists, and was not made|begun) from .*choose another name"):
         embed_file(bilm, text, tmp_path / "v", Settings(format=Format.NPY))
-
-
-def test_all_that_a_killed_command_leaves_is_in_the_folder_of_parts(bilm, text, tmp_path, monkeypatch):
-    real, seen = files.new_hdf5, []
-
-    def looks(path, **options):
-        seen.append(sorted(path.name for path in tmp_path.iterdir()))
-        return real(path, **options)
-
-    monkeypatch.setattr(files, "new_hdf5", looks)
-    embed_file(bilm, text, tmp_path / "v.hdf5")
-    assert seen == [["sentences.txt", "v.hdf5.parts"]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sentences.txt", "v.hdf5"]
 
 
 def test_a_disk_without_room_is_told_before_the_work(bilm, text, tmp_path, monkeypatch, capsys):

@@ -172,4 +172,3 @@ def test_the_commands_of_the_docstrings_are_whole() -> None:
     for name in ("table4", "table5", "table6"):
         text = (ROOT / "experiments" / "paper" / f"{name}.py").read_text()
         assert f"python experiments/paper/{name}.py --bilm" in text
-        assert all(f"\n{field}" in text for field in ("data ", "hardware ", "time ", "expected ", "measured "))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,12 +90,11 @@ def test_the_papers_models_have_its_parameter_counts(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_builds_and_says_where_its_data_are(name: str) -> None:
+def test_every_experiment_builds_and_has_its_command(name: str) -> None:
     path = FOLDER / f"task_{name}.py"
     text = path.read_text().split('"""')[1]
     command = (
         f"elmo-jax task train --config experiments/task_{name}.py --workdir runs/{name} --config.bilm=runs/english"
     )
-    assert command in text and "2 cores" in text
-    assert re.search(r"\bCC BY|for research", text)
+    assert command in text
     assert 10_000 < count(path, with_elmo=False) < count(path) < 5e6

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +56,6 @@ def disk() -> Iterator[type]:
 
 @pytest.mark.parametrize("limit", [0, 1, 60, 61, 90, 300])
 def test_a_full_disk_is_told_once_and_blocks_nothing(tmp_path: Path, disk: type, capsys, limit: int) -> None:
-    threads = threading.active_count()
     log = MetricsLog(epath.Path(tmp_path), 0)
     log.write(1, {"train/loss": 1.0})
     disk.limit(limit)
@@ -66,7 +64,7 @@ def test_a_full_disk_is_told_once_and_blocks_nothing(tmp_path: Path, disk: type,
     log.flush()
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and "metrics.jsonl: the metrics cannot be written (File too large)" in printed
-    assert log.latest("train/loss") == 59 and threading.active_count() == threads
+    assert log.latest("train/loss") == 59
     disk.limit(1 << 20)
     log.flush()
     log.write(60, {"train/loss": 60.0})

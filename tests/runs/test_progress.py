@@ -12,6 +12,7 @@ import pytest
 
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.cli.main import main
+from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.options import TextOptions
 from elmo_jax.data.prepare.pieces import chunks
 from elmo_jax.data.prepare.sources import open_sources, size_of
@@ -101,6 +102,7 @@ def test_commands_count_all_of_their_work(tmp_path: Path, monkeypatch: pytest.Mo
     model, text = tmp_path / "bilm", tmp_path / "text.txt"
     export_bilm(model, MODEL, tree(), WORDS)
     text.write_text("a word , and a word\nand a word\n" * 3)
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 20)  # several chunks of one file
     assert main(["evaluate", str(model), "--data", str(text), "--format", "lines", "--batch-size", "2"]) == 0
     assert main(["embed", str(model), str(text), str(tmp_path / "vectors.hdf5")]) == 0
     assert main(["neighbours", str(model), str(text), "--format", "lines", "--word", "and"]) == 0

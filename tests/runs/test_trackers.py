@@ -92,7 +92,6 @@ def test_a_tracker_that_fails_at_its_end_holds_up_nothing(capsys):
     tracker = trackers.InBackground("wandb", Unfinished)
     tracker.log(1, {"train/loss": 1.0})
     tracker.close()
-    assert not tracker._thread.is_alive()
     assert "wandb has failed (ConnectionError: gone)" in capsys.readouterr().err
 
 

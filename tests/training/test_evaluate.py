@@ -191,12 +191,6 @@ def test_the_work_for_a_window_does_not_grow_with_the_text():
     try:
         totals.add(losses, window)
         assert tracemalloc.get_traced_memory()[1] < 100_000  # bytes; an array of all sentences has 8 million
-        before = id(totals._sums)
-        copies = 0
-        for sentence in range(1_000_001, 1_000_101):
-            totals.add(losses, window_of(np.full((4, 2), sentence)))
-            copies, before = copies + (id(totals._sums) != before), id(totals._sums)
-        assert copies <= 1
     finally:
         tracemalloc.stop()
 

@@ -6,7 +6,7 @@ from etils import epath
 from elmo_jax.config import Config, ModelConfig
 from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.runs.perplexity import Perplexity
-from elmo_jax.runs.result import read_result, write_result
+from elmo_jax.runs.result import read_result, thousands, write_result
 from elmo_jax.training.throughput import affordable_evaluation, flops_per_token, flops_per_word
 from elmo_jax.training.training_report import TrainingResult, draw_curve, summary, table
 from tests.training.helpers import SmallTraining, small_config
@@ -71,6 +71,10 @@ def test_table_and_result(tmp_path):
     assert f"the time: {shares}" in lines
     assert "1,698 steps, 2,173,440 tokens in 3 min 31 s, 12,607 tokens/s" in lines[5]
     assert lines[-1].startswith("next: elmo-jax evaluate")
+
+
+def test_large_numbers_are_short():
+    assert [thousands(value) for value in (0.5, 999, 1000, 2.5e6, 3e9)] == ["0.5", "999", "1 k", "2.5 M", "3 B"]
 
 
 def test_curve_of_any_run(tmp_path):

@@ -16,6 +16,7 @@ from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import open_sources
 from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
+from elmo_jax.data.prepare.text_layout import is_unspaced
 from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
@@ -111,6 +112,7 @@ def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
         "no_commas": f"{LONG}\n{LONG}\n\n{LONG}\n".replace(",", ""),
         "tokenized": "A sentence , tokenized .\nAnother one , too .\n",
         "tokenized_no_commas": "A sentence tokenized .\nAnother by Mr. Low .\n",
+        "half_of_the_commas": "A sentence , tokenized, too .\n",
         "no_marks": "a line\nanother\n",
         "one_abbreviation": "this is no. seven of the lines\n" + "the others have no marks at all\n" * 40,
     }
@@ -118,7 +120,7 @@ def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     actual = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
     running = [*[Format.DOCUMENTS] * 2, *[Format.RAW] * 2, Format.DOCUMENTS, Format.RAW, Format.DOCUMENTS]
-    expected = [*running, *[Format.LINES] * 4]
+    expected = [*running, *[Format.LINES] * 5]
     assert [source.format for source in actual] == expected
     assert "one paragraph per line, with a blank line after each document" in actual[0].reason
     assert all(source.reason for source in actual)
@@ -323,3 +325,8 @@ def test_a_minimal_count_that_no_word_has_is_refused(tmp_path: Path) -> None:
     expected = "the minimum count is 1000, and no word occurs that often; choose a smaller one"
     assert expected in refusal(tmp_path / "out", path, min_count=1000)
     assert not (tmp_path / "out").exists()
+
+
+def test_letters_between_spaces_are_words_up_to_six() -> None:
+    for letters, are_clauses in ((6, False), (7, True)):
+        assert is_unspaced("あ" * letters + " " + "い" * letters, are_words=True) == are_clauses

@@ -170,7 +170,6 @@ def test_a_small_file_cannot_take_much_memory(tmp_path: Path) -> None:
     """Zstandard packs 64 MiB into 2 KiB; they are not unpacked at once, and a window of 1 GiB is refused."""
     path = tmp_path / "a.zst"
     path.write_bytes(zstd.compress(b"w " * (1 << 25)))
-    assert path.stat().st_size < 10_000
     with open_text(path) as file:
         tracemalloc.start()
         total = sum(len(block) for block in iter(lambda: file.read(1 << 16), b""))

@@ -179,10 +179,6 @@ def test_parameters_are_counted_without_word_vectors(folder: Path, result: dict[
     assert result["parameters"] == lstms + mixes + tags
 
 
-def test_the_defaults_are_of_the_task() -> None:
-    assert default_config("pos").task == "pos"
-
-
 @pytest.mark.parametrize(
     ("every", "steps"), [pytest.param(1000, [0, 20], marks=pytest.mark.slow), (6, [0, 6, 12, 18, 20])]
 )

@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("bilm=nowhere",), "nowhere: no such file or folder"),
         (("train.max_length=1",), "config.train.max_length"),
         (("word_vectors.path=nowhere.txt",), "nowhere.txt: no such file of word vectors"),
+        (("word_vectors.dim=0", "characters.filters=()"), "config: words have no vectors; set word_vectors.path"),
     ],
 )
 def test_a_mistake_is_one_line(folder: Path, tmp_path: Path, more: tuple[str, ...], expected: str) -> None:
@@ -82,8 +83,11 @@ def distinct_sentences(path: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[1] for line in block.splitlines()) for block in blocks}
 
 
-def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(folder: Path, tmp_path: Path) -> None:
-    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elmo = (f"bilm={folder / 'bilm'}", "elmo.cache=~/layers")
     train(folder, tmp_path / "run", *elmo, "train.max_length=3", "train.epochs=1")
     (stored,) = [Shard(path) for path in (tmp_path / "layers").glob("*.layers")]
     sentences = {name: distinct_sentences(folder / f"{name}.conllu") for name in ("train", "dev", "test")}

@@ -57,7 +57,7 @@ def likelihood(case, params, mask):
 
 @each_case("crf.npz", *CASES)
 def test_likelihood_gradients_and_viterbi_are_the_oracle(case):
-    tolerance, expected = (1e-12 if case.name.endswith("float64") else 2e-5), case["output"]
+    tolerance, expected = (1e-12 if case.name.endswith("float64") else 1e-5), case["output"]
     with jax.enable_x64(case.name.endswith("float64")):
         params, mask, allowed = problem(case)
         whole, rows, partition, (of_logits, of_params) = likelihood(case, params, mask)
@@ -106,8 +106,8 @@ def test_bio_decoding_is_the_oracle(case):
     for decoding, name in ((actual, "tags"), (free, "tags_no_start_rule"), (summed, "tags_from_probabilities")):
         np.testing.assert_array_equal(decoding.tags[1, :length], expected[name])
         np.testing.assert_array_equal(decoding.tags[1, length:], -1)
-    assert_allclose(actual.scores[1], expected["score"], atol=2e-5)
-    assert_allclose(free.scores[1], expected["score_no_start_rule"], atol=2e-5)
+    assert_allclose(actual.scores[1], expected["score"], atol=1e-5)
+    assert_allclose(free.scores[1], expected["score_no_start_rule"], atol=1e-5)
 
 
 def test_no_sequence_that_bio_allows_is_better():
@@ -146,11 +146,11 @@ def test_all_sequences_one_by_one():
             scores[path] = sum(logits[row, t, tag] for t, tag in enumerate(path))
             scores[path] += sum(between[pair] for pair in itertools.pairwise(path))
         total = np.log(np.sum(np.exp(list(scores.values()))))
-        assert_allclose(rows[row], scores[tuple(tags[row, :length])] - total, atol=1e-5)
+        assert_allclose(rows[row], scores[tuple(tags[row, :length])] - total, atol=1e-6)
         scores = {path: score + start[path[0]] + end[path[-1]] for path, score in scores.items()}
         highest = max(scores, key=scores.get)
         assert tuple(best.tags[row, :length]) == highest and (best.tags[row, length:] == -1).all()
-        assert_allclose(best.scores[row], scores[highest], atol=1e-5)
+        assert_allclose(best.scores[row], scores[highest], atol=1.5e-6)
 
 
 def test_padding_and_empty_rows_change_nothing():
@@ -178,4 +178,4 @@ def test_padding_and_empty_rows_change_nothing():
 def test_initial_values():
     params = jax.jit(CRF(100).init)(jax.random.key(0))["params"]
     assert list(params) == ["transitions"]
-    assert_allclose(np.std(params["transitions"]), (2 / 200) ** 0.5, rtol=0.03)  # Xavier-normal
+    assert_allclose(np.std(params["transitions"]), (2 / 200) ** 0.5, rtol=1e-3)  # Xavier-normal

@@ -139,8 +139,8 @@ def test_initial_values():
     arrays = jnp.zeros((2, 1, 9)), jnp.ones((2, 1), bool), None
     layer = jax.tree.map(np.asarray, jax.jit(HighwayLayer(6, "forward").init)(jax.random.key(0), *arrays)["params"])
     for block in np.split(layer["kernel"], 6, axis=1):  # [9, 6]: its columns are orthonormal
-        assert_allclose(block.T @ block, np.eye(6), atol=1e-5)
+        assert_allclose(block.T @ block, np.eye(6), atol=1e-6)
     for block in np.split(layer["recurrent"], 5, axis=1):
-        assert_allclose(block.T @ block, np.eye(6), atol=1e-5)
+        assert_allclose(block.T @ block, np.eye(6), atol=1e-6)
     assert layer["bias"].shape == (36,) and not np.any(layer["bias"])
     assert not np.allclose(layer["recurrent"][:, :6], layer["recurrent"][:, 6:12])

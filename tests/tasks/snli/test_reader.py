@@ -1,10 +1,12 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.snli.reader import read
+from elmo_jax.tasks.snli.task import TASK
 from tests.tasks.format_cases import message, write
 
 RECORDS = [
@@ -129,3 +131,20 @@ def test_parallel_files_that_do_not_agree(tmp_path):
     path = parallel(tmp_path, "x\n", "a\n", "a\n")
     with pytest.raises(UserError, match="labels.dev, line 1: expected a label of"):
         read(path)
+
+
+def test_a_tfds_dataset(capsys):
+    names = ["entailment", "neutral", "contradiction"]
+    pairs = [(b"It ran.", b"Yes", 1), (b"x", b"y", -1), (b"A cat", b"No cat", 2)]
+    records = [dict(zip(("premise", "hypothesis", "label"), pair, strict=True)) for pair in pairs]
+
+    def read_with(names):
+        return TASK.from_tfds("tfds:snli", {"label": SimpleNamespace(names=names)}, records, TASK.config_class())
+
+    assert read_with(names) == [
+        ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral"),
+        ClassifiedTexts((["A", "cat"], ["No", "cat"]), "contradiction"),
+    ]
+    assert capsys.readouterr().err.endswith("did not agree on a label: 1\n")
+    with pytest.raises(UserError, match="tfds:snli: expected the labels .*, found duplicate, other"):
+        read_with(["duplicate", "other"])
