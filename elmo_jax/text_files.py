@@ -7,6 +7,7 @@ import bz2
 import contextlib
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import sys
@@ -15,9 +16,10 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 
 from elmo_jax.errors import UserError
+from elmo_jax.files import AnyPath, in_bucket
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -26,29 +28,34 @@ else:
 
 # zstd refuses a window of more than 128 MiB.
 _DECOMPRESSORS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": zstd.open}
+_BUFFER_BYTES = 1 << 20  # of a file in a bucket
 SUFFIXES = (*_DECOMPRESSORS, ".zip")
 
 
-def open_text(path: Path) -> IO[bytes]:
-    """Opens a file for reading after a byte-order mark, if it has one; decompresses it as its suffix tells.
+@contextlib.contextmanager
+def open_text(path: AnyPath) -> Iterator[IO[bytes]]:
+    """A context with a file to read after a byte-order mark, if it has one; decompresses it as its suffix tells.
 
     Raises:
       UserError: the path is a pipe or a device, or a zip file that has not exactly one text.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if isinstance(path, Path) and path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: is a pipe or a device, and would be read twice; write its text to a file first")
-    file = _open(path)
-    if file.read(len(BOM_UTF8)) == BOM_UTF8:
-        return file
-    file.close()
-    return _open(path)
+    with contextlib.ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("rb"))
+        if in_bucket(path):
+            file = stack.enter_context(io.BufferedReader(file, _BUFFER_BYTES))
+        suffix = path.suffix.lower()
+        if suffix == ".zip":
+            file = stack.enter_context(_only_text(path, stack.enter_context(zipfile.ZipFile(file))))
+        elif suffix in _DECOMPRESSORS:
+            file = stack.enter_context(_DECOMPRESSORS[suffix](file))
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
+        yield file
 
 
-def _open(path: Path) -> IO[bytes]:
-    suffix = path.suffix.lower()
-    if suffix != ".zip":
-        return cast(IO[bytes], _DECOMPRESSORS.get(suffix, open)(path, "rb"))
-    archive = zipfile.ZipFile(path)
+def _only_text(path: AnyPath, archive: zipfile.ZipFile) -> IO[bytes]:
     check_zip(archive)
     names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
     if len(names) != 1:
@@ -73,7 +80,7 @@ def position_on_disk(file: IO[bytes]) -> int:
         return 0
 
 
-def without_suffix(path: Path) -> Path:
+def without_suffix(path: AnyPath) -> AnyPath:
     """Returns the path that a file would have if it were not compressed."""
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
@@ -82,7 +89,7 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zstd
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: AnyPath) -> Iterator[None]:
     """A context that turns the errors of reading a file into a `UserError` that names the file."""
     try:
         yield
@@ -93,6 +100,10 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: the {kind} file is damaged or cut short ({error})") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # the clients of object stores raise exceptions of any kind
+        if isinstance(error, UserError) or not in_bucket(path):
+            raise
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
 
 
 class Line(NamedTuple):
@@ -102,12 +113,12 @@ class Line(NamedTuple):
     text: str
 
 
-def error_at(path: Path, number: int, message: str) -> UserError:
+def error_at(path: AnyPath, number: int, message: str) -> UserError:
     """Returns the error about one line of a file; the caller raises it."""
     return UserError(f"{path}, line {number}: {message}")
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: AnyPath) -> Iterator[Line]:
     """Yields every line of a text file, empty ones too.
 
     Raises:
@@ -128,7 +139,7 @@ def read_lines(path: Path) -> Iterator[Line]:
             yield Line(number, text)
 
 
-def scan_lines(path: Path) -> tuple[int, str]:
+def scan_lines(path: AnyPath) -> tuple[int, str]:
     """Returns the number of lines of a text file, and the SHA-256 of the lines. Raises `UserError` as `read_lines`."""
     digest, count = hashlib.sha256(), 0
     for count, text in read_lines(path):  # noqa: B007

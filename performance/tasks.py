@@ -27,7 +27,7 @@ from elmo_jax.tasks.core.program import BatchArrays, TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import build
-from elmo_jax.tasks.registry import default_config, task_config, task_of
+from elmo_jax.tasks.registry import default_config, get_task, task_config
 from elmo_jax.types import Tree
 from performance.infer import heldout_sentences
 from performance.machine import Machine
@@ -48,7 +48,7 @@ def measure(name: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     sentences = [words[:WORDS] for words in heldout_sentences(corpus)[:SENTENCES]]
     overrides = [f"--config.{setting}" for setting in SETTINGS]
     config: Any = task_config(with_overrides(default_config(name), overrides))
-    task: Any = task_of(name)
+    task: Any = get_task(name)
     examples = [TaggedSentence(words, [f"T{len(word) % TAGS}" for word in words]) for words in sentences]
     labels = task.labels(examples, config)
     vocabulary, table = build(sentences, [], config.word_vectors, config.characters)

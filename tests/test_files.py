@@ -22,7 +22,7 @@ from elmo_jax.runs.folder import from_launch, open_workdir, read_config
 from elmo_jax.runs.metrics import MetricsLog, read_records
 from elmo_jax.tasks.core.vocabulary import read_vectors
 from elmo_jax.tasks.formats.sources import read_source
-from elmo_jax.tasks.registry import default_config, task_config, task_of
+from elmo_jax.tasks.registry import default_config, get_task, task_config
 
 pytestmark = pytest.mark.quick
 
@@ -158,7 +158,7 @@ def test_every_path_of_a_user_goes_through_one_function(tmp_path, monkeypatch):
     config = task_config(default_config("pos"))
     calls = {
         "corpus": lambda path: Corpus.open(path),
-        "examples": lambda path: read_source(task_of("pos"), config, path, "training"),
+        "examples": lambda path: read_source(get_task("pos"), config, path, "training"),
         "vectors": lambda path: read_vectors(path, ["a"]),
         "model": load_bilm,
         "pair": lambda path: load_bilm((path, path)),

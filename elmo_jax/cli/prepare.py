@@ -10,7 +10,7 @@ from elmo_jax.cli.options import (
     text_options,
     words_file,
 )
-from elmo_jax.cli.values import downloaded, local, source, whole
+from elmo_jax.cli.values import anywhere, downloaded, source, whole
 
 
 def add_command(commands: Commands) -> None:
@@ -21,7 +21,7 @@ def add_command(commands: Commands) -> None:
         description="Counts words, chooses the vocabulary, holds out a part of the text and writes encoded blocks.",
     )
     parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=SOURCES)
-    parser.add_argument("--out", type=local, required=True, metavar="DIR", help="the corpus's folder")
+    parser.add_argument("--out", type=anywhere, required=True, metavar="DIR", help="the corpus's folder")
     parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="largest number of words in the vocabulary")
     parser.add_argument(
         "--min-count",

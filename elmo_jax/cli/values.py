@@ -123,7 +123,7 @@ def output(text: str) -> Path:
 
 def source(text: str) -> str:
     """Returns a source of text: a path, a pattern or a name, which may follow `NAME=`."""
-    local(files.named(text)[1])
+    anywhere(files.named(text)[1])
     return text
 
 
@@ -140,7 +140,7 @@ def check_distinct(
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read
     for text in texts:
-        pattern = str(files.local(files.named(text)[1]))
+        pattern = str(files.parse_path(files.named(text)[1]))
         for match in [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True):
             real_path = os.path.realpath(match)
             known[real_path] = f"--data {text}"

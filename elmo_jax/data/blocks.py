@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
@@ -18,6 +19,8 @@ from etils import epath
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
 from elmo_jax.errors import UserError
+from elmo_jax.files import in_bucket
+from elmo_jax.interrupts import temporary
 
 BLOCK_TOKENS = 1600
 SHARD_TOKENS = 16384 * BLOCK_TOKENS  # about 50 MB; fixed, so that the files depend on the text alone
@@ -29,14 +32,13 @@ _DATASET, _FEATURE = "blocks", "tokens"
 @contextlib.contextmanager
 def quiet_tfds() -> Iterator[None]:
     """Keeps the warnings of TFDS off the user's terminal; they concern TFDS's own folders, and retries of downloads."""
-    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("absl", "urllib3"))}
+    for logger in levels:
         logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 
@@ -82,7 +84,9 @@ class Shard(NamedTuple):
     sha256: str  # hexadecimal, of the numbers in the blocks
 
 
-def write_shard(folder: Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary: Path) -> Shard:
+def write_shard(
+    folder: epath.Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary_folder: epath.Path
+) -> Shard:
     """Writes a shard of a split, completely or not at all.
 
     Args:
@@ -90,7 +94,7 @@ def write_shard(folder: Path, split: str, number: int, blocks: Iterable[np.ndarr
       split: the name of the split.
       number: the number of the shard in the split, from 0.
       blocks: the blocks, at least one.
-      temporary: a folder of the same disk for the incomplete file.
+      temporary_folder: a folder of the same disk for the incomplete file, which is on this machine if it is a bucket.
 
     Raises:
       OSError: the disk is full, or the folder cannot be written.
@@ -102,27 +106,31 @@ def write_shard(folder: Path, split: str, number: int, blocks: Iterable[np.ndarr
     serializer, digest = ExampleSerializer(features.get_serialized_info()), hashlib.sha256()
     count = size = 0
     name = f"{_DATASET}-{split}.array_record-{number:05}"
-    partial = temporary / f"{name}.{secrets.token_hex(4)}"
-    try:
-        writer = ArrayRecordWriter(str(partial), "group_size:1")
-        for count, block in enumerate(blocks, 1):  # noqa: B007
-            digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
-            record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
-            writer.write(record)
-            size += len(record)
-        writer.close()
-    except RuntimeError as error:  # ArrayRecord reports a full disk in this way
-        raise OSError(str(error).partition("\n")[0]) from error
-    partial.replace(folder / name)
+    partial = Path(tempfile.gettempdir() if in_bucket(folder) else temporary_folder) / f"{name}.{secrets.token_hex(4)}"
+    with temporary(str(partial)):
+        try:
+            writer = ArrayRecordWriter(str(partial), "group_size:1")
+            for count, block in enumerate(blocks, 1):  # noqa: B007
+                digest.update(len(block).to_bytes(8, "little") + block.astype("<i4").tobytes())
+                record = serializer.serialize_example(features.encode_example({_FEATURE: block}))
+                writer.write(record)
+                size += len(record)
+            writer.close()
+        except RuntimeError as error:  # ArrayRecord reports a full disk in this way
+            raise OSError(str(error).partition("\n")[0]) from error
+        if in_bucket(folder):
+            (folder / name).write_bytes(partial.read_bytes())
+        else:
+            partial.replace(folder / name)
     return Shard(count, size, digest.hexdigest())
 
 
-def write_description(folder: Path, splits: dict[str, list[Shard]]) -> None:
+def write_description(folder: epath.Path, splits: dict[str, list[Shard]]) -> None:
     """Writes the files that make a folder of shards a TFDS dataset; a split without shards is left out."""
     import tensorflow_datasets as tfds
 
     template = tfds.core.ShardedFileTemplate(
-        data_dir=epath.Path(folder),
+        data_dir=folder,
         dataset_name=_DATASET,
         filetype_suffix="array_record",
         template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
@@ -157,7 +165,7 @@ class Blocks:
     It is a source for Grain's `MapDataset.source`, is thread-safe, and can be pickled.
     """
 
-    def __init__(self, folder: Path, split: str) -> None:
+    def __init__(self, folder: epath.Path, split: str) -> None:
         """Opens a split; a split without text has length 0.
 
         Raises:
@@ -204,7 +212,7 @@ class Blocks:
             f"it again ({reason})"
         )
 
-    def __reduce__(self) -> tuple[type["Blocks"], tuple[Path, str]]:
+    def __reduce__(self) -> tuple[type["Blocks"], tuple[epath.Path, str]]:
         return Blocks, (self._folder, self._split)
 
     def __repr__(self) -> str:

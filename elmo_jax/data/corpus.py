@@ -10,17 +10,18 @@ error.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from etils import epath
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
-from elmo_jax.files import local, read_checksummed_json
+from elmo_jax.files import AnyPath, anywhere, read_checksummed_json
 
 REPORT, BLOCKS = "corpus.json", "blocks"
 _REMEDY = "restore it, or delete the folder and prepare the text again"
@@ -34,21 +35,23 @@ class Corpus:
       report: the contents of `corpus.json`.
     """
 
-    def __init__(self, path: Path, report: dict[str, Any]) -> None:
+    def __init__(self, path: AnyPath, report: dict[str, Any]) -> None:
         self.path, self.report = path, report
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
+    def open(cls, path: str | os.PathLike[str], to_train: bool = True) -> Self:
         """Opens a folder.
+
+        Args:
+          path: the folder, which may be in a bucket unless its blocks are to be read.
+          to_train: whether they are.
 
         Raises:
           UserError: the folder is not a prepared corpus, is damaged, or was prepared by another version.
         """
-        if str(path).startswith("gs://"):
-            raise UserError(
-                f"{path}: training reads a corpus from the disk; copy it there first (launch/: --copy GS=DIR)"
-            )
-        path = local(path)
+        if to_train:
+            _check_here(path)
+        path = anywhere(path)
         if path.is_file():
             raise UserError(f"{path}: a file, not a prepared corpus; prepare it: elmo-jax prepare {path} --out DIR")
         try:
@@ -71,7 +74,7 @@ class Corpus:
         Raises:
           UserError: the corpus is damaged.
         """
-        if len(sources) != 1 or not sources[0].strip() or not (local(sources[0]) / REPORT).exists():
+        if len(sources) != 1 or not sources[0].strip() or not (anywhere(sources[0]) / REPORT).exists():
             return None
         return cls.open(sources[0])
 
@@ -92,17 +95,17 @@ class Corpus:
 
     def words(self) -> list[str]:
         """Returns the words of the whole lexicon, by id."""
-        lines = self._read(LEXICON).decode().split("\n")
+        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
         return [line.partition("\t")[0] for line in lines if line]
 
     def counts(self) -> np.ndarray:
         """Returns the count of every word in the training text, by id: int64 `[types]`."""
-        lines = self._read(LEXICON).decode().split("\n")
+        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
         return np.array([int(line.rpartition("\t")[2]) for line in lines if line], np.int64)
 
     def vocabulary(self) -> list[str]:
         """Returns the words of the softmax, by id."""
-        return self._read(VOCABULARY).decode().removesuffix("\n").split("\n")
+        return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
 
     def char_ids(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:
         """Returns the characters of every word, by id: int16 `[types, max_characters]`, raw ids 0 to 260."""
@@ -122,18 +125,21 @@ class Corpus:
 
     def blocks(self, split: str) -> Blocks:
         """Returns the text of a split (`train` or `heldout`), in blocks of whole sentences with random access."""
-        return Blocks(self.path / BLOCKS, _checked(split))
-
-    def _read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        _check_here(self.path)
+        return Blocks(epath.Path(self.path) / BLOCKS, _checked(split))
 
     def __repr__(self) -> str:
         return f"Corpus({str(self.path)!r})"
 
 
-def checksums(folder: Path) -> dict[str, str]:
+def checksums(folder: AnyPath) -> dict[str, str]:
     """Returns the SHA-256 of the text files of a corpus; the report has its own, and so has each block."""
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (LEXICON, VOCABULARY)}
+
+
+def _check_here(path: str | os.PathLike[str]) -> None:
+    if str(path).startswith("gs://"):
+        raise UserError(f"{path}: training reads a corpus from the disk; copy it there first (launch/: --copy GS=DIR)")
 
 
 def _checked(split: str) -> str:

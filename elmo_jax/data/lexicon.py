@@ -9,7 +9,8 @@ spelling is needed, but counts of held-out text must not influence the model.
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from etils import epath
 
 from elmo_jax.characters import SPECIAL_WORDS
 from elmo_jax.errors import UserError
@@ -27,14 +28,6 @@ DEFAULT_MIN_COUNT = 2  # where neither a size nor a count is given
 Entry = tuple[str, int]  # a word, and its count in the training text
 
 
-class LexiconReport(NamedTuple):
-    """What `write_lexicon` wrote."""
-
-    types: int  # the number of words
-    vocabulary_size: int  # V, the number of words of the softmax, including the three special words
-    long_words: int  # the number of words of more than `LONG_WORD` bytes
-
-
 def order_of(given: Sequence[str]) -> Callable[[Entry], tuple[int, int, str]]:
     """Returns the key by which the entries of a lexicon are sorted.
 
@@ -47,12 +40,12 @@ def order_of(given: Sequence[str]) -> Callable[[Entry], tuple[int, int, str]]:
 
 
 def write_lexicon(
-    folder: Path,
+    folder: epath.Path,
     entries: Iterable[Entry],
     given: int,
     vocabulary_size: int | None = None,
     min_count: int | None = None,
-) -> LexiconReport:
+) -> dict[str, int]:
     """Writes two files: a line `word TAB count` for every word, and the words of the softmax, one per line.
 
     Args:
@@ -61,6 +54,10 @@ def write_lexicon(
       given: the number of words that come first in the vocabulary, whatever their counts.
       vocabulary_size: the maximum of V, including these words.
       min_count: the least count of any other word of the vocabulary; None if it has no others.
+
+    Returns:
+      The numbers of words (`types`), of those of the softmax with the three special words (`vocabulary_size`), and of
+      those of more than `LONG_WORD` bytes (`long_words`).
     """
     types = size = long_words = 0
     with (folder / LEXICON).open("wb") as lexicon, (folder / VOCABULARY).open("wb") as vocabulary:
@@ -74,7 +71,7 @@ def write_lexicon(
             if size < given or chosen:
                 vocabulary.write(data + b"\n")
                 size += 1
-    return LexiconReport(types, size, long_words)
+    return {"types": types, "vocabulary_size": size, "long_words": long_words}
 
 
 @contextlib.contextmanager

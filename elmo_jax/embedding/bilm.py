@@ -32,12 +32,14 @@ class EmbeddingBiLM(PretrainedBiLM):
 
     Attributes:
       precision: the precision of the matrix products.
-      devices: the devices that `embed` uses; if empty, JAX's default device. For the other attributes see
+      devices: the devices that `embed` uses; if empty, JAX's default device.
+      one_program: whether accelerators compile one program for texts of any size. For the other attributes see
         `PretrainedBiLM`.
     """
 
     precision: Precision = Precision.FLOAT32
     devices: tuple[jax.Device, ...] = ()
+    one_program: bool = False
 
     @classmethod
     def of(cls, bilm: PretrainedBiLM, precision: Precision = Precision.FLOAT32) -> "EmbeddingBiLM":
@@ -69,14 +71,15 @@ class EmbeddingBiLM(PretrainedBiLM):
         return dataclasses.replace(self, devices=tuple(devices))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy is made from: it uses the default device, since its process may have other devices."""
+        """Drops the devices when pickled; a copy uses the default device of its process."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"devices": ()}
 
     @functools.cached_property
     @standard_numerics()
     def engine(self) -> Engine:
         """The programs that compute vectors, with the parameters on their devices."""
-        return Engine(self.model, self.params, make_mesh(self.devices or list(jax.device_put(0).devices())))
+        mesh = make_mesh(self.devices or list(jax.device_put(0).devices()))
+        return Engine(self.model, self.params, mesh, self.one_program)
 
     @property
     def words(self) -> WordTable:

@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.config import ModelConfig
-from elmo_jax.embedding.engine import Engine, Output, Running
+from elmo_jax.embedding.engine import Engine, OutputSpec, PendingOutput
 from elmo_jax.embedding.word_table import check_word
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
@@ -72,7 +72,7 @@ def embed(
 
 def start(
     engine: Engine, sentences: Sequence[Sequence[str]], state: CarryState, carry: Tree, **options: Any
-) -> Running:
+) -> PendingOutput:
     """Starts the computation of a group of sentences; `options` are those of `Engine.start`.
 
     Args:
@@ -113,7 +113,7 @@ def split_layers(vectors: np.ndarray, layers: np.ndarray, config: ModelConfig) -
 def embed_texts(
     engine: Engine,
     texts: Iterable[tuple[Any, Sequence[Sequence[str]]]],
-    output: Output,
+    output: OutputSpec,
     weights: np.ndarray | None = None,
     state: CarryState = CarryState.RESET,
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
@@ -166,7 +166,7 @@ def _batches(texts: Iterable[tuple[Any, Sequence[Sequence[str]]]], most: int) ->
         yield batch
 
 
-def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, Running]]) -> tuple[np.ndarray, np.ndarray]:
+def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, PendingOutput]]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the output of all sentences in their order."""
     results = [running.vectors() for _, running in runs]
     if len(results) == 1:

@@ -1,27 +1,19 @@
-"""Runs sentences through the LSTMs: the host makes numbers of words, and one program does everything else.
+"""Batched inference of a biLM: the host maps words to ids, and one compiled program does the rest.
 
 Shapes: n sentences, T steps, R rows of a device, D devices, N words of a device's output, S sentences of a device whose
 states are kept, K rows of the table of word vectors, L LSTM layers, P projection, C cells; a leading 2 is the
 direction, forward then backward (1 without backward).
 
-Sentences stand one after the other in the rows, the longest first, each in the row that is shortest so far. The state
-is zero at the first position of a sentence, or that of the sentence's carry. The backward stream has the same sentences
-at the same positions, each of them reversed, so that both directions have one mask:
-
-    row 0   <S> the  cat  sat  </S> <S>  yes  </S>          backward   </S> sat  cat  the  <S>  </S> yes  <S>
-    row 1   <S> no   dogs </S> <S>  well </S>                          </S> dogs no   <S>  </S> well <S>
-
-The program looks up the words' vectors in a table that lives on the device (`WordTable`), runs as many steps as the
-longest row has, and writes the output in the order of the text. Rows that are longer than the program's arrays take
-several calls, each of which continues from the state of the one before; a word's two directions may then be in
-different calls, each of which has zeros in the other's place.
+The sentences are packed into rows (`packing`). The program looks up the words' vectors in a table that lives on the
+device (`WordTable`), runs as many steps as the longest row has, and writes the output in the order of the text. Rows
+that are longer than the program's arrays take several calls, each of which continues from the state of the one before;
+a word's two directions may then be in different calls, each of which has zeros in the other's place.
 
 A platform has three programs, which differ in their numbers of rows and steps, and the encoder of new words. With D
 devices each one has its own sentences, and nothing is communicated.
 """
 
 import enum
-import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from elmo_jax.config import ModelConfig
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS
+from elmo_jax.embedding.packing import FILL, Layout, Platform, Shape, arrange, index_of
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.lstm import LSTMSettings, State, inference_step
@@ -45,63 +38,24 @@ from elmo_jax.types import Tree
 _BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others whose second axis is divided
 
 
-class Shape(NamedTuple):
-    """The sizes of a program."""
-
-    rows: tuple[int, ...]  # the values of R that it can run with, ascending
-    steps: int  # T
-
-    @property
-    def words(self) -> int:
-        """The number N of words of a device's output."""
-        return self.rows[-1] * self.steps
-
-    @property
-    def sentences(self) -> int:
-        """The number S of sentences of a device whose states are kept."""
-        return self.words // 16
-
-
-class Platform(NamedTuple):
-    """The programs for the devices of a platform."""
-
-    shapes: tuple[Shape, ...]  # ascending
-    # The time of a step that does not depend on R, in rows that take as long: with one row, and with more.
-    overhead: tuple[float, float]
-    # Whether one loop runs both directions and all layers, which makes few large operations; or one loop after the
-    # other, with a smaller working set, and with weights multiplied from the left, as is fastest on CPUs.
-    together: bool
-
-    @classmethod
-    def of(cls, mesh: Mesh, precision: Precision) -> "Platform":
-        """Returns the platform of a mesh's devices."""
-        if mesh.devices.flat[0].platform != "cpu":
-            return ON_ACCELERATOR
-        return ON_CPU if precision is Precision.FLOAT32 else ON_CPU._replace(overhead=_OVERHEAD_IN_BFLOAT16)
-
-
-ON_CPU = Platform((Shape((1, 4, 8), 64), Shape((16, 32), 64), Shape((64,), 256)), (2.6, 4), together=False)
-_OVERHEAD_IN_BFLOAT16 = (6.5, 24)  # measured at the small published size, like that of float32
-ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128)), (128, 128), together=True)
-FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
 _PENDING = 4  # the most calls of a group whose outputs are on the devices, which limits the memory of long sentences
 
 
-class Kind(enum.Enum):
+class OutputKind(enum.Enum):
     """What is computed of the layers of a word."""
 
     LAYERS = "layers"  # [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer
     MIX = "mix"  # [2P]: the sum of all layers, each times a weight
 
 
-class Output(NamedTuple):
+class OutputSpec(NamedTuple):
     """The form of the output."""
 
-    kind: Kind = Kind.LAYERS
+    kind: OutputKind = OutputKind.LAYERS
     dtype: str = "float32"
 
 
-_FLOAT32 = Output()
+_FLOAT32 = OutputSpec()
 
 
 class _State(NamedTuple):
@@ -125,49 +79,6 @@ class _Inputs(NamedTuple):
     rows: Any  # int32 [] which of the shape's numbers of rows is used
 
 
-class Positions(NamedTuple):
-    """The positions of sentences in the rows of all devices."""
-
-    shape: Shape
-    rows: int  # R, one of the shape's
-    steps: int  # the positions of the longest row
-    device: np.ndarray  # int64 [n], ascending
-    row: np.ndarray  # int64 [n], of the device
-    start: np.ndarray  # int64 [n] the step of the first position
-
-
-def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool = False) -> Positions:
-    """Finds positions for sentences, and the program and the number of rows that take the least time.
-
-    Args:
-      lengths: [n] the number of positions of each sentence.
-      platform: the programs to choose from.
-      devices: D; each one has consecutive sentences.
-      carried: whether the states of the sentences are kept.
-    """
-    ends = np.cumsum(lengths)
-    total, longest = int(ends[-1]), int(lengths.max())
-
-    def time(choice: tuple[Shape, int]) -> float:
-        shape, rows = choice
-        steps = max(longest, -(-total // (rows * devices)))
-        several_calls = 1.25 if steps > shape.steps else 1.0
-        return steps * (rows + platform.overhead[rows > 1]) * several_calls
-
-    shapes = [shape for shape in platform.shapes if not carried or len(lengths) <= shape.sentences]
-    shape, rows = min(((shape, rows) for shape in shapes for rows in shape.rows), key=time)
-    device = np.minimum((2 * ends - lengths) * devices // (2 * total), devices - 1)
-    row, start, steps = np.zeros_like(ends), np.zeros_like(ends), 0
-    for d in range(devices):
-        ends_of_rows = [(0, r) for r in range(rows)]  # a heap
-        here = np.flatnonzero(device == d)
-        for i in here[np.argsort(-lengths[here], kind="stable")].tolist():
-            start[i], row[i] = ends_of_rows[0]
-            heapq.heapreplace(ends_of_rows, (int(start[i] + lengths[i]), int(row[i])))
-        steps = max(steps, max(ends_of_rows)[0])
-    return Positions(shape, rows, steps, device, row, start)
-
-
 class _Program(NamedTuple):
     """The program of one device, and what it is compiled for."""
 
@@ -176,7 +87,7 @@ class _Program(NamedTuple):
     mesh: Mesh
     together: bool
     shape: Shape
-    output: Output
+    output: OutputSpec
 
     def run(
         self, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
@@ -263,7 +174,7 @@ class _Program(NamedTuple):
         # Numbers outside of the table, for words that are not in this call, are read as zeros.
         rows = [words[d].reshape(-1).at[index[d]].get(mode="fill", fill_value=len(table)) for d in directions]
         tokens = [table.at[row].get(mode="fill", fill_value=0) for row in rows]
-        if self.output.kind is Kind.LAYERS:
+        if self.output.kind is OutputKind.LAYERS:
             parts = [read(layers[d][j], index[d]) for j in range(len(layers[0])) for d in directions]
             return [tokens[0], *parts]
         return [
@@ -293,48 +204,6 @@ def _run(
     return mapped(params, table, inputs, state, weights)
 
 
-class _Layout(NamedTuple):
-    """The positions of a text, which is all sentences with their boundaries, in the rows."""
-
-    lengths: np.ndarray  # [n] the positions of each sentence
-    steps: np.ndarray  # [2, positions] the step of each position, in each direction
-    column: np.ndarray  # [positions] the row of each position, of all devices
-    is_boundary: np.ndarray  # [positions]
-    number: np.ndarray  # [n] the number of each sentence on its device
-
-    @classmethod
-    def of(cls, lengths: np.ndarray, at: Positions, directions: int) -> "_Layout":
-        """Returns the layout of sentences at these positions."""
-        ends, positions = np.cumsum(lengths), np.arange(lengths.sum())
-        is_boundary = np.zeros(len(positions), bool)
-        is_boundary[ends - lengths] = is_boundary[ends - 1] = True
-        forward = positions + np.repeat(at.start - (ends - lengths), lengths)
-        backward = np.repeat(at.start + ends - 1, lengths) - positions
-        column = np.repeat(at.device * at.shape.rows[-1] + at.row, lengths)
-        number = np.arange(len(lengths)) - np.searchsorted(at.device, at.device)
-        return cls(lengths, np.stack([forward, backward][:directions]), column, is_boundary, number)
-
-    def arrays(self, words: np.ndarray, steps: int, columns: int) -> tuple[np.ndarray, ...]:
-        """Returns `words`, `begins`, `ends` and `mask` of `_Inputs` for a number of steps and of rows of all devices.
-
-        Args:
-          words: the rows of `<S>`, `</S>` and all words in the table.
-          steps: the number of steps.
-          columns: the number of rows.
-        """
-        ends = np.cumsum(self.lengths)
-        text = np.empty(len(self.column), np.int32)
-        text[ends - self.lengths], text[ends - 1], text[~self.is_boundary] = words[0], words[1], words[2:]
-        numbers, mask = np.zeros((len(self.steps), steps, columns), np.int32), np.zeros((steps, columns), bool)
-        for of_direction, step in zip(numbers, self.steps, strict=True):
-            of_direction[step, self.column] = text
-        mask[self.steps[0], self.column] = True
-        at_begin, at_end = np.full((2, steps, columns), -1, np.int32)
-        for array, position in (at_begin, ends - self.lengths), (at_end, ends - 1):
-            array[self.steps[0][position], self.column[position]] = self.number
-        return numbers, at_begin, at_end, mask
-
-
 class _Call(NamedTuple):
     """A started call of the program."""
 
@@ -354,7 +223,7 @@ class _Call(NamedTuple):
         return joined(self.vectors), joined(self.finite)
 
 
-class Running:
+class PendingOutput:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
     def __init__(self, words: int, sentences: np.ndarray) -> None:
@@ -414,14 +283,14 @@ class Engine:
       most_words: the words and sentence boundaries that are run together at most.
     """
 
-    def __init__(self, model: BiLM, params: Tree, mesh: Mesh) -> None:
-        """Puts the parameters on the devices; those of a softmax are not needed."""
-        self.config, self._model, self._mesh, self._platform = (
-            model.config,
-            model,
-            mesh,
-            Platform.of(mesh, model.precision),
-        )
+    def __init__(self, model: BiLM, params: Tree, mesh: Mesh, one_program: bool = False) -> None:
+        """Puts the parameters on the devices; those of a softmax are not needed.
+
+        With `one_program`, accelerators run every text by the program for tens of sentences: an accelerator compiles
+        each one for seconds, and task models embed a million words at most.
+        """
+        self.config, self._model, self._mesh = model.config, model, mesh
+        self._platform = Platform.of(mesh, model.precision, one_program)
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
         self._params = self._put(self._prepared(params), REPLICATED)
         self.most_words = min(int(FILL * self._platform.shapes[-1].words * mesh.size), self.words.capacity)
@@ -467,18 +336,18 @@ class Engine:
     def start(
         self,
         sentences: Sequence[Sequence[str]],
-        output: Output = _FLOAT32,
+        output: OutputSpec = _FLOAT32,
         weights: np.ndarray | None = None,
         *,
         bos_eos: bool = False,
         carry: Tree | None = None,
-    ) -> Running:
+    ) -> PendingOutput:
         """Starts the computation of a group of sentences (`groups`), and does not wait for its result.
 
         Args:
           sentences: at least one list of words.
           output: what is computed.
-          weights: for `Kind.MIX`, the weight of each layer [L+1].
+          weights: for `OutputKind.MIX`, the weight of each layer [L+1].
           bos_eos: whether the output has the vectors of the sentence boundaries too.
           carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
             states at the ends are not kept.
@@ -488,7 +357,7 @@ class Engine:
         """
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
         at = arrange(lengths, self._platform, self._mesh.size, carry is not None)
-        text = _Layout.of(lengths, at, len(self.config.directions))
+        text = Layout.of(lengths, at, len(self.config.directions))
         # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
@@ -499,10 +368,10 @@ class Engine:
             words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
             arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
             numbers = at.device * at.shape.sentences + text.number
-            state, running = self._state(at.shape, numbers, carry), Running(int(kept.sum()), numbers)
+            state, running = self._state(at.shape, numbers, carry), PendingOutput(int(kept.sum()), numbers)
             for first in firsts:
                 here = slice(first, first + at.shape.steps)
-                chosen, counts, index = _index(
+                chosen, counts, index = index_of(
                     text.steps[:, kept] - first, text.column[kept], at, per_call, self._mesh.size
                 )
                 steps, rows = min(per_call, at.steps - first), at.shape.rows.index(at.rows)
@@ -534,31 +403,3 @@ class Engine:
         for leaf, given in zip(jax.tree.leaves(states), jax.tree.leaves(carry), strict=True):
             leaf[:, sentences] = given
         return _State(self._zeros[shape], self._put(states, _BY_ROW))
-
-
-def _index(
-    steps: np.ndarray, column: np.ndarray, at: Positions, per_call: int, devices: int
-) -> tuple[np.ndarray | slice, list[int], np.ndarray]:
-    """Selects the words of the text that are in a call.
-
-    Args:
-      steps: [2, words] the step of each word in each direction, from the first step of the call on.
-      column: [words] the row of each word, of all devices.
-      at: the positions of the sentences.
-      per_call: the number of steps of a call.
-      devices: D.
-
-    Returns:
-      The numbers of the words that are in the call; how many of them each device has; and the index of `_Inputs`.
-    """
-    inside = (steps >= 0) & (steps < per_call)
-    chosen: np.ndarray | slice = slice(None)
-    if not inside.all():
-        chosen = np.flatnonzero(inside.any(0))
-        steps, column, inside = steps[:, chosen], column[chosen], inside[:, chosen]
-    device, row = np.divmod(column, at.shape.rows[-1])
-    counts = np.bincount(device, minlength=devices)
-    slots = np.arange(len(column)) + (np.arange(devices) * at.shape.words - (np.cumsum(counts) - counts))[device]
-    index = np.full((len(steps), devices * at.shape.words), at.shape.words, np.int32)
-    index[:, slots] = np.where(inside, steps * at.rows + row, at.shape.words)
-    return chosen, counts.tolist(), index

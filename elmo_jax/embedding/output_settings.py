@@ -13,8 +13,7 @@ import numpy as np
 
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.embed import CarryState, split_layers
-from elmo_jax.embedding.engine import Kind
-from elmo_jax.embedding.engine import Output as Form
+from elmo_jax.embedding.engine import OutputKind, OutputSpec
 from elmo_jax.errors import UserError
 
 
@@ -85,11 +84,11 @@ class Settings:
         """Returns the number of vectors of a line of so many words."""
         return min(words, 1) if self.mean_of_words else words
 
-    def form(self, layers: int) -> tuple[Form, np.ndarray | None]:
+    def form(self, layers: int) -> tuple[OutputSpec, np.ndarray | None]:
         """Returns what the devices compute of a word, and the weight of each of `layers` = L+1 layers."""
         dtype = "float32" if self.mean_of_words else self.dtype
         if self.output is Output.ALL:
-            return Form(Kind.LAYERS, dtype), None
+            return OutputSpec(OutputKind.LAYERS, dtype), None
         weights = np.zeros(layers)
         if self.output is Output.TOP:
             weights[-1] = 1
@@ -98,7 +97,7 @@ class Settings:
         else:
             weights[:] = np.exp(np.asarray(self.weights) - max(self.weights))
             weights *= self.gamma / weights.sum()
-        return Form(Kind.MIX, dtype), weights
+        return OutputSpec(OutputKind.MIX, dtype), weights
 
     def written(self, vectors: np.ndarray, lengths: Sequence[int], config: ModelConfig) -> np.ndarray:
         """Returns what is written of the output of some lines [N, …]: layers [N, L+1, 2P] or mixes [N, 2P]."""

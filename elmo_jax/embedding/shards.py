@@ -149,7 +149,11 @@ class VectorShards(Sequence[np.ndarray]):
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a folder. Raises `UserError` if it is none, of another version, or `LENGTHS` or `JOB` is damaged."""
+        """Opens a folder of vectors.
+
+        Raises:
+          UserError: the path is not such a folder, was written by another version, or its index is damaged.
+        """
         self.path = local(path)
         try:
             self.lengths: np.ndarray = np.load(self.path / LENGTHS, allow_pickle=False)

@@ -50,7 +50,7 @@ class ELMoOutput(NamedTuple):
 class ELMo(nn.Module):
     """Runs a biLM once, and computes `num_mixes` mixes of its layers, each with its own weights.
 
-    While the module is initialized there is no biLM yet, and the mixes are zeros. Rows without words are padding: they
+    During `init`, no biLM is attached and all mixes are zero. Rows without words are padding: they
     change nothing in other rows, also with a layer norm.
 
     Attributes:

@@ -65,7 +65,7 @@ class LSTMSettings:
         return [jax.tree.unflatten(tree, parts) for parts in zip(*leaves, strict=True)]
 
     def joined(self, arrays: list[Any]) -> Any:
-        """Makes the inverse of `divided`."""
+        """Stacks the arrays of each direction; the inverse of `divided`."""
         return jax.tree.map(lambda *x: jnp.stack(x), *arrays) if self.together else arrays[0]
 
 

@@ -22,8 +22,8 @@ NAMES = ("pos", "ner", "sst", "snli", "srl", "coref", "squad")
 _IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
-def task_of(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
-    """Returns the task with this name, or the one that `module:attribute` names; `packages` as in `imported`.
+def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
+    """Returns the task with this name, or the one that `module:attribute` names; `packages` as in `import_object`.
 
     Raises:
       UserError: there is no such task, or what is named cannot be imported or is no `Task`.
@@ -31,13 +31,13 @@ def task_of(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
-    task = imported(name if ":" in name else f"elmo_jax.tasks.{name}.task:TASK", "config.task", packages)
+    task = import_object(name if ":" in name else f"elmo_jax.tasks.{name}.task:TASK", "config.task", packages)
     if not isinstance(task, Task):
         raise UserError(f"config.task: expected an instance of elmo_jax's class Task, but {name!r} is {task!r:.80}")
     return task
 
 
-def imported(spec: str, key: str, packages: Collection[str] = ()) -> Any:
+def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
     """Returns what the setting `key` names as `module:attribute`.
 
     The `packages`, if they are known, are those to install where the module is missing.
@@ -99,12 +99,12 @@ def default_config(name: str) -> ConfigDict:
 
     The `name` is one of `NAMES`, or `module:attribute` for a task of another package.
     """
-    return ConfigDict(to_dict(task_of(name).config_class(task=name))).lock()
+    return ConfigDict(to_dict(get_task(name).config_class(task=name))).lock()
 
 
 def task_config(values: Any, packages: Collection[str] = ()) -> TaskConfig:
     """Returns a task's settings, in its own config class, from nested dicts or a `ConfigDict` with the key `task`."""
-    task = task_of(values.get("task", ""), packages)
+    task = get_task(values.get("task", ""), packages)
     config: TaskConfig = from_dict(values, task.config_class)
     if task.document_level and config.train.batch_size != 1:
         size = config.train.batch_size

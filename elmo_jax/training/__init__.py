@@ -1,6 +1,6 @@
 """The training of a biLM: devices, state, optimizer, step, loop, evaluation and report.
 
-From the command to the loop, four classes are met:
+From the command to the loop, there are four classes to read:
 
     elmo-jax pretrain                cli/pretrain.py    experiment file, overrides, processes
       pretrain(config, workdir)      pretrain.py        corpus, lock, checks of what the run was opened with
@@ -9,6 +9,7 @@ From the command to the loop, four classes are met:
         RunContext                   run_context.py     checkpoints, metrics, progress, time of this launch
         Trainer.run                  loop.py            restore or initialize, `while step < total`, evaluate, export
 
-`finetune` differs in its `Recipe` (recipe.py): the initial parameters, what is frozen, when training ends, and which
-texts are measured before and after.
+and four that are data: `Config`, `Corpus`, `TrainState` (state.py) and `Recipe` (recipe.py). `finetune` differs in the
+recipe: the initial parameters, what is frozen, when training ends, and which texts are measured before and after.
+`pretrain` exports the last step; a recipe with `exports="best"` the one of the lowest held-out perplexity.
 """

@@ -87,7 +87,7 @@ class Evaluator:
         placement: Placement = Placement.REPLICATED,
         merged: np.ndarray | None = None,
     ):
-        """Makes the program, without compiling it, for a model without softmax.
+        """Builds the evaluation step, which is compiled at the first call; the model must not include the softmax.
 
         The words that are true in `merged`, bool [V], are merged with `<UNK>`, which is always one of them. If it is
         given, the softmax of the parameters must have `merged_bias` (`with_merged`).

@@ -17,7 +17,7 @@ from elmo_jax.config import OptimizerConfig
 from elmo_jax.types import Tree
 
 
-def schedule(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
+def lr_schedule(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
     """Returns a function from the step to a factor of the learning rates.
 
     The factor is a constant 1, or a linear warmup followed by a cosine decay to `final_fraction`.
@@ -33,11 +33,13 @@ def schedule(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array],
     )
 
 
-def dense_optimizer(config: OptimizerConfig, shape: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """Makes the optimizer of all parameters except the softmax; `shape` is the result of `schedule`."""
+def dense_optimizer(
+    config: OptimizerConfig, schedule: Callable[[jax.Array], jax.Array]
+) -> optax.GradientTransformation:
+    """Makes the optimizer of all parameters except the softmax; `schedule` is the result of `lr_schedule`."""
 
     def rate(step: jax.Array) -> jax.Array:
-        return config.learning_rate * shape(step)
+        return config.learning_rate * schedule(step)
 
     if config.name == "adam":
         return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_eps)

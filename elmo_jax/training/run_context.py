@@ -113,7 +113,7 @@ class RunContext:
 
 
 class EvaluationWatch:
-    """What is called after each window of an evaluation, on all processes."""
+    """The callback of evaluations, on all processes: reports progress, and stops at a signal."""
 
     def __init__(self, context: RunContext, reducer: RequestReducer, signals: StopSignals) -> None:
         """Makes a watch that heeds the signals of all processes."""

@@ -1,6 +1,6 @@
 """One training step, as the program of one device over the named axis `data`.
 
-A device computes the gradients of its rows in k groups, one after the other (`TrainConfig.accumulate`). Group g of
+A device computes the gradients of its rows in k groups, one after the other (`TrainConfig.accumulate`). Microbatch g of
 device d takes the place of device d k + g of k times as many devices: it has the rows, the distinct words and the
 random numbers of that device.
 
@@ -27,13 +27,13 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding
-from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, schedule, square_sum
+from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, lr_schedule, square_sum
 from elmo_jax.training.softmax_sharding import Part, Placement, ReplicatedRows, ShardedRows, Wanted
 from elmo_jax.training.state import TrainState, without, without_softmax
 from elmo_jax.types import Tree
 
 
-class Group(NamedTuple):
+class Microbatch(NamedTuple):
     """The part of a device's batch that it trains at once, or all groups with a leading axis k."""
 
     window: Window
@@ -65,7 +65,7 @@ class TrainStep:
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """The optimizer of all trained parameters except the softmax."""
-        return dense_optimizer(self.config.optimizer, schedule(self.config.optimizer, self.total_steps))
+        return dense_optimizer(self.config.optimizer, lr_schedule(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array) -> tuple[TrainState, Metrics]:
         """Makes one update from this device's parts of the state and of the batch.
@@ -91,11 +91,11 @@ class TrainStep:
         dense_gradient = jax.tree.map(lambda g: g * scale, dense_gradient)
 
         optimizer = self.config.optimizer
-        shape = schedule(optimizer, self.total_steps)(state.step)
+        factor = lr_schedule(optimizer, self.total_steps)(state.step)
         own = dense_sharding.own_rows(trained)
         updates, dense_state = self.optimizer.update(dense_gradient, state.dense_optimizer, own)
         updates = dense_sharding.all_rows(updates, trained)
-        rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * shape
+        rate = (optimizer.softmax_learning_rate or optimizer.learning_rate) * factor
 
         def update(part: Part, rows: dict[str, tuple[jax.Array, jax.Array]]) -> dict[str, tuple[jax.Array, jax.Array]]:
             ids, gradient = part
@@ -114,9 +114,9 @@ class TrainStep:
             position=batch.position,
             key=state.key,
         )
-        return new, Metrics(losses, norm, optimizer.learning_rate * shape)
+        return new, Metrics(losses, norm, optimizer.learning_rate * factor)
 
-    def _groups(self, state: TrainState, batch: TrainingBatch) -> Group:
+    def _groups(self, state: TrainState, batch: TrainingBatch) -> Microbatch:
         number = self.config.accumulate
 
         def divided(array: jax.Array, axis: int) -> jax.Array:
@@ -125,14 +125,14 @@ class TrainStep:
 
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl="threefry2x32"), state.step)
         words, word_count, inputs, targets = batch.window
-        return Group(
+        return Microbatch(
             Window(divided(words, 0), divided(word_count, 0), divided(inputs, 2), divided(targets, 2)),
             reset_state=divided(batch.reset_state, 1),
             carry=jax.tree.map(lambda c: divided(c, 1), state.carry),
             key=jax.vmap(partial(jax.random.fold_in, key))(lax.axis_index(AXIS) * number + jnp.arange(number)),
         )
 
-    def _wanted(self, groups: Group, batch: TrainingBatch) -> Wanted | None:
+    def _wanted(self, groups: Microbatch, batch: TrainingBatch) -> Wanted | None:
         """Returns the rows of the softmax that this device's loss reads in both directions; None means all rows."""
         if not self.config.negatives:
             return None
@@ -140,7 +140,7 @@ class TrainStep:
         return Wanted(*(rows_of(ids.reshape(-1), self.vocabulary_size) for ids in words))  # [k 2TB], [2S]
 
     def _gradients(
-        self, trained: Tree, rows: Tree, groups: Group, loss: Callable[..., Any]
+        self, trained: Tree, rows: Tree, groups: Microbatch, loss: Callable[..., Any]
     ) -> tuple[tuple[Tree, Tree], jax.Array, Tree]:
         """Computes the gradients of one group after the other.
 
@@ -158,7 +158,7 @@ class TrainStep:
         of_targets = jax.tree.map(lambda r: r[:split].reshape(number, split // number, *r.shape[1:]), rows)
         others = jax.tree.map(lambda r: r[split:], rows)
 
-        def add(sums: Tree, of_group: tuple[Group, Tree]) -> tuple[Tree, Any]:
+        def add(sums: Tree, of_group: tuple[Microbatch, Tree]) -> tuple[Tree, Any]:
             group, of_targets = of_group
             gradients, results = jax.grad(loss, (0, 1, 2), has_aux=True)(trained, of_targets, others, group)
             return jax.tree.map(jnp.add, sums, (gradients[0], gradients[2])), (gradients[1], *results)
@@ -172,13 +172,13 @@ class TrainStep:
 
     def _loss(
         self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array
-    ) -> Callable[[Tree, Tree, Tree, Group], Any]:
+    ) -> Callable[[Tree, Tree, Tree, Microbatch], Any]:
         """Returns the function that computes a group's loss times T, which bilm-tf differentiates.
 
         Its further results are the losses [2] and the new LSTM state.
         """
 
-        def loss(trained: Tree, of_targets: Tree, others: Tree, group: Group) -> Any:
+        def loss(trained: Tree, of_targets: Tree, others: Tree, group: Microbatch) -> Any:
             layers, carry = self.model.apply(
                 {"params": without_softmax(state.params) | trained},
                 char_ids[group.window.words],

@@ -53,7 +53,7 @@ from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.setup import OTHER_MODELS
 from elmo_jax.tasks.core.task_report import shown
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.registry import get_task, task_config
 from results import table
 
 ROWS = {
@@ -187,7 +187,7 @@ class Runs(NamedTuple):
     def _steps_between_evaluations(self, row: str) -> int:
         """Returns the steps between the evaluations of a share, each of which would take longer than an epoch."""
         config = task_config(self.config(row))
-        examples = config.data.train_fraction * len(read_part(task_of(config.task), config, "train"))
+        examples = config.data.train_fraction * len(read_part(get_task(config.task), config, "train"))
         steps = max(1, round(examples / config.train.batch_size)) * config.train.epochs
         return max(1, round(steps / self.config("none").train.epochs))
 

@@ -17,7 +17,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import digest_of, listed, read_checksummed_json, write_checksummed_json
 from elmo_jax.runs.result import plot
-from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make, unpacked
+from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers, unpack_layers
 
 Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
 
@@ -32,17 +32,17 @@ class Model(NamedTuple):
 class Vectors(NamedTuple):
     """The layers of some sentences on disk."""
 
-    stored: Mapping[tuple[str, ...], np.ndarray] | StoredLayers  # the numbers of each sentence, float16 [T, S]
+    stored: Mapping[tuple[str, ...], np.ndarray] | LayerCache  # the numbers of each sentence, float16 [T, S]
     config: ModelConfig  # of the biLM
 
     def layers(self, stored: np.ndarray) -> np.ndarray:
         """Maps stored numbers [n, S] to layers, float32 [L+1, n, 2P]."""
-        return unpacked(stored[None], self.config, np)[0]
+        return unpack_layers(stored[None], self.config, np)[0]
 
 
 def embed(folder: Path, bilm: Any, sentences: Sequence[tuple[str, ...]]) -> Vectors:
     """Returns the layers of some sentences, computed first if they are not in the folder."""
-    return Vectors(StoredLayers(make(folder, bilm, sentences, "float16").files), bilm.config)
+    return Vectors(LayerCache(compute_layers(folder, bilm, sentences, "float16").files), bilm.config)
 
 
 def script_parser(description: str, quick: str) -> argparse.ArgumentParser:

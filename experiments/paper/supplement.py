@@ -30,7 +30,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 from elmo_jax.tasks.core.setup import rows_of
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.registry import get_task, task_config
 from gains import check_overrides, fingerprint_of
 
 RATES = "0.001,0.0003,0.0001"
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_overrides(parser, overrides)
     try:
         config = with_overrides(load_file(options.config), overrides)
-        task, settings = task_of(config.task), task_config(config)
+        task, settings = get_task(config.task), task_config(config)
         texts = {part: text_of(rows_of(task, read_part(task, settings, part))) for part in ("train", "dev")}
     except UserError as error:
         parser.error(str(error))

@@ -14,7 +14,7 @@ from elmo_jax.cli.task import _inputs
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.trained_task import TrainedTask
-from elmo_jax.tasks.registry import task_config, task_of
+from elmo_jax.tasks.registry import get_task, task_config
 from elmo_jax.tasks.squad.reader import tokenize
 
 pytestmark = pytest.mark.quick
@@ -32,7 +32,7 @@ class Untrained(TrainedTask):
     """The part of a trained task that reads its input."""
 
     def __init__(self, name, **data):
-        self.task = task_of(name)
+        self.task = get_task(name)
         self.config = task_config({"task": name, "data": {"train": "train.csv", "language": "en", **data}})
 
 
@@ -117,7 +117,7 @@ def test_two_texts_with_commas_are_not_a_row(tmp_path):
 
 def test_a_question_is_tokenized_as_in_training():
     (question,) = Untrained("squad").split("Who isn't here?", "It’s well-known.")
-    (example,) = task_of("squad").from_words(question, {})
+    (example,) = get_task("squad").from_words(question, {})
     assert example.tokens == tokenize("Who isn't here?").words and example.paragraph.text == "It’s well-known."
 
 
@@ -180,7 +180,7 @@ def test_a_file_that_is_neither_is_named(tmp_path):
 class Stub:
     """A task model that returns its input."""
 
-    task = task_of("pos")
+    task = get_task("pos")
     config = task.config_class()
 
     def stream(self, inputs):

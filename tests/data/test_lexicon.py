@@ -29,7 +29,7 @@ def lexicon(folder: Path, given: list[str], size: int | None, count: int | None)
     report = write_lexicon(folder, entries, len(given), size, count)
     lines, words = ((folder / name).read_bytes().decode().split("\n") for name in ("lexicon.tsv", "vocabulary.txt"))
     assert lines.pop() == words.pop() == ""
-    assert (report.types, report.vocabulary_size, report.long_words) == (len(lines), len(words), 0)
+    assert report == {"types": len(lines), "vocabulary_size": len(words), "long_words": 0}
     assert [line.split("\t")[0] for line in lines][: len(words)] == words
     return lines, words
 
@@ -64,7 +64,8 @@ def test_given_vocabulary_keeps_its_order(tmp_path: Path) -> None:
 
 
 def test_long_words_are_counted(tmp_path: Path) -> None:
-    assert write_lexicon(tmp_path, [("é" * 24, 2), ("é" * 24 + "a", 1)], 0, None, 2) == (2, 1, 1)
+    report = write_lexicon(tmp_path, [("é" * 24, 2), ("é" * 24 + "a", 1)], 0, None, 2)
+    assert report == {"types": 2, "vocabulary_size": 1, "long_words": 1}
 
 
 @pytest.mark.parametrize(

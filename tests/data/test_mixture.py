@@ -42,11 +42,11 @@ def lines_of(corpus: Corpus, split: str) -> dict[str, list[str]]:
     words, blocks = corpus.words(), corpus.blocks(split)
     names = corpus.source_of_blocks(split)
     assert len(names) == len(blocks)
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
     for number, name in enumerate(names):
         text = " ".join("\n" if i == 0 else words[i] for i in blocks[number])
-        found.setdefault(name, []).extend(line.strip() for line in text.split("\n")[1:])
-    return found
+        actual.setdefault(name, []).extend(line.strip() for line in text.split("\n")[1:])
+    return actual
 
 
 # Preparing
@@ -157,17 +157,17 @@ def test_blocks_are_read_as_often_as_the_mixture_says() -> None:
 def test_the_order_depends_on_the_seed_and_the_place_alone() -> None:
     sequence = [MixedBlocks(BLOCKS, MIXED, seed=3)[i] for i in range(100)]
     again = MixedBlocks(BLOCKS, MIXED, seed=3)
-    for place in np.random.default_rng(0).permutation(100).tolist():
-        assert again[place] == sequence[place]
+    for position in np.random.default_rng(0).permutation(100).tolist():
+        assert again[position] == sequence[position]
     assert [MixedBlocks(BLOCKS, MIXED, seed=4)[i] for i in range(100)] != sequence
 
 
 def test_portions(corpus: Corpus) -> None:
     news, wiki, other = corpus.sources("train")
     number = {source["name"]: source["blocks"] for source in (news, wiki, other)}
-    found = portions(corpus, (("wiki", 0.5), ("news", 2.0)))
-    assert [portion.number for portion in found] == [2 * number["news"], round(number["wiki"] / 2), number["other"]]
-    assert [portion.blocks for portion in found] == [
+    actual = portions(corpus, (("wiki", 0.5), ("news", 2.0)))
+    assert [portion.number for portion in actual] == [2 * number["news"], round(number["wiki"] / 2), number["other"]]
+    assert [portion.blocks for portion in actual] == [
         range(number["news"]),
         range(number["news"], number["news"] + number["wiki"]),
         range(number["news"] + number["wiki"], len(corpus.blocks("train"))),

@@ -13,7 +13,7 @@ from elmo_jax.demo import views
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import Highlighted, Task
 from elmo_jax.tasks.formats.sources import split_texts
-from elmo_jax.tasks.registry import task_of
+from elmo_jax.tasks.registry import get_task
 from tests.analysis.texts import tiny_bilm
 
 TOKENS = ["Ann", "saw", "<b>"]
@@ -68,7 +68,7 @@ def mention(text: str, start: int, end: int) -> dict[str, Any]:
     ],
 )
 def test_each_task_has_its_form(task: str, prediction: dict[str, Any], expected: str) -> None:
-    assert marked(task_of(task).highlight(prediction)) == expected
+    assert marked(get_task(task).highlight(prediction)) == expected
 
 
 class Model:
@@ -81,7 +81,7 @@ class Model:
         self.task = SimpleNamespace(highlight=lambda prediction: Task.highlight(self.task, prediction))
 
     def split(self, *texts: str) -> list[Any]:
-        task = task_of("snli" if len(texts) > 1 else "coref" if self.reads_documents else "pos")
+        task = get_task("snli" if len(texts) > 1 else "coref" if self.reads_documents else "pos")
         return split_texts(task, task.config_class(), *texts)
 
     def without_examples(self, inputs: list[Any]) -> int:

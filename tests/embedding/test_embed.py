@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax import EmbeddingBiLM, UserError, load_bilm
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
-from elmo_jax.embedding import engine
+from elmo_jax.embedding import packing
 from elmo_jax.model.sentences import sentence_layers
 from tests.embedding import plain
 from tests.embedding.small_bilm import bilm_of
@@ -178,8 +178,8 @@ def test_a_carry_of_a_call_that_kept_none_is_refused(bilm):
 
 def platforms():
     """The programs of accelerators, and small ones that need several calls for most sentences and groups."""
-    small = engine.Platform((engine.Shape((1, 2), 8), engine.Shape((3,), 16)), (1, 1), together=False)
-    return [engine.ON_ACCELERATOR, small, small._replace(together=True)]
+    small = packing.Platform((packing.Shape((1, 2), 8), packing.Shape((3,), 16)), (1, 1), together=False)
+    return [packing.ON_ACCELERATOR, small, small._replace(together=True)]
 
 
 @pytest.mark.parametrize("platform", platforms())
@@ -187,7 +187,7 @@ def platforms():
 def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, state):
     sentences = lines(5, 0, 6, 7, 30, 1, 33, 15, 126, 2)
     layers, mask, carry = bilm.embed(sentences, state=state, bos_eos="keep")
-    monkeypatch.setattr(engine, "ON_CPU", platform)
+    monkeypatch.setattr(packing, "ON_CPU", platform)
     other, same_mask, other_carry = dataclasses.replace(bilm).embed(sentences, state=state, bos_eos="keep")
     assert_allclose(layers, other, atol=2e-6)
     assert_array_equal(mask, same_mask)
@@ -215,8 +215,8 @@ def test_the_memory_of_the_devices_is_bounded_for_long_sentences(bilm):
 def test_more_sentences_than_one_group(bilm, monkeypatch, state):
     sentences = lines(*range(1, 40))
     layers, _, carry = bilm.embed(sentences, state=state)
-    small = engine.Platform((engine.Shape((2,), 32),), (1, 1), together=False)
-    monkeypatch.setattr(engine, "ON_CPU", small)
+    small = packing.Platform((packing.Shape((2,), 32),), (1, 1), together=False)
+    monkeypatch.setattr(packing, "ON_CPU", small)
     other, _, other_carry = dataclasses.replace(bilm).embed(sentences, state=state)
     assert_allclose(layers, other, atol=2e-6)
     jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
@@ -236,7 +236,7 @@ def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
 def test_few_positions_are_computed_for_nothing(number, most):
     lengths = np.random.default_rng(1).gamma(4, 6, number).astype(np.int64) + 2  # as in news, in no order
     for devices in (1, 4):
-        at = engine.arrange(np.tile(lengths, devices), engine.ON_CPU, devices)
+        at = packing.arrange(np.tile(lengths, devices), packing.ON_CPU, devices)
         assert at.steps * at.rows * devices <= most * lengths.sum() * devices
 
 

@@ -20,7 +20,7 @@ from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
-from elmo_jax.tasks.registry import NAMES, task_config, task_of
+from elmo_jax.tasks.registry import NAMES, get_task, task_config
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 CHARACTERS = 100
@@ -43,7 +43,7 @@ def count(path: Path, *overrides: str, with_elmo: bool = True) -> int:
     """Counts the parameters of an experiment without word vectors; nothing is allocated."""
     settings = [*overrides, f"bilm={'given' if with_elmo else ''}"]
     config: Any = task_config(with_overrides(load_file(path), [f"--config.{setting}" for setting in settings]))
-    task = task_of(config.task)
+    task = get_task(config.task)
     labels = LABELS.get(config.task) or task.labels([ENTITY], config)
     vocabulary = Vocabulary(["a"], [chr(40 + i) for i in range(CHARACTERS - 2)], config.word_vectors)
     dim = VECTORS[config.word_vectors.path] or config.word_vectors.dim

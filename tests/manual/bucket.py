@@ -1,4 +1,4 @@
-"""Tests a run whose folder is in a bucket, with fake-gcs-server instead of Google's: `make test-gcs`."""
+"""Tests runs, and corpora of text, that are in a bucket, with fake-gcs-server instead of Google's: `make test-gcs`."""
 
 import importlib.resources
 import json
@@ -10,13 +10,21 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from etils import epath
 
 import elmo_jax
+from elmo_jax.data.corpus import Corpus
+from elmo_jax.errors import UserError
+from tests.data.prepare.corpora import files, make, refusal
+from tests.data.prepare.test_beam import TWO_PROCESSES, cases, write_sources
 from tests.distributed.pods import prepared
 from tests.end_to_end.commands import Commands, stopped_when, wait
+
+ON_BEAM: dict[str, Any] = {"beam": TWO_PROCESSES, "workers": None}
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +116,83 @@ def test_no_such_bucket(commands: Commands, run: epath.Path) -> None:
     """A bucket that does not exist is refused in one line."""
     refused = commands.run("pretrain", "--config", "small.py", "--workdir", "gs://other/run").complaint
     assert "gs://other/run: cannot be read and written" in refused
+
+
+def objects(folder: epath.Path) -> dict[str, bytes]:
+    """Returns the contents of the objects of a folder of the bucket."""
+    actual = {}
+    for path in folder.iterdir():
+        if path.is_dir():
+            actual |= {f"{path.name}/{name}": content for name, content in objects(path).items()}
+        else:
+            actual[path.name] = path.read_bytes()
+    return actual
+
+
+@pytest.fixture(scope="module")
+def text(run: epath.Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Writes a folder of text in every format, here and in the bucket."""
+    folder = tmp_path_factory.mktemp("sources") / "text"
+    write_sources(folder, 2000)
+    (folder / "many" / "below").mkdir()
+    (folder / "many" / "below" / "last.txt").write_text("The last text.\n\nIt has two paragraphs.\n")
+    (folder / "many" / ".hidden").write_text("Not read.\n")
+    for name, content in files(folder).items():
+        (run.parent / "text" / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("case", "workers"), [("formats", ON_BEAM), ("named", ON_BEAM), ("heldout", ON_BEAM), ("formats", {"workers": 2})]
+)
+def test_a_corpus_and_its_text_in_the_bucket(
+    run: epath.Path, text: Path, tmp_path: Path, case: str, workers: dict[str, Any]
+) -> None:
+    """It is the corpus of the same text on a disk, byte for byte, also if a killed process has begun it."""
+    sources, settings = cases({path.name.partition(".")[0]: str(path) for path in text.iterdir()})[case]
+    there = [source.replace(str(text), "gs://bucket/text") for source in sources]
+    at = {
+        key: [source.replace(str(text), "gs://bucket/text") for source in value] if key == "heldout_sources" else value
+        for key, value in settings.items()
+    }
+    out = run.parent / f"{case} {len(workers)}"
+    local = make(tmp_path / "local", *sources, **settings)
+    # As left by a process that was killed: a file of the last step, and the folder of the first reading.
+    (out / "blocks" / "blocks-train.array_record-00009").write_bytes(b"stale")
+    (out.parent / f".{out.name}.partial.text" / "job").write_text("that of another text")
+    corpus = make(out, *there, **at, **workers)
+    assert corpus.fingerprint == local.fingerprint and corpus.words() == local.words()
+    expected, actual = files(local.path), objects(out)
+    report, of_bucket = (json.loads(content.pop("corpus.json")) for content in (expected, actual))
+    assert actual == expected
+    assert of_bucket["splits"] == report["splits"] and of_bucket["text"] == report["text"]
+    before = objects(out)
+    make(out, *there, **at, **workers)
+    assert objects(out) == before
+    assert not [path for path in run.parent.iterdir() if path.name.startswith(".")]
+    with pytest.raises(UserError, match="copy it there first"):
+        Corpus.open(str(out))
+    copy = tmp_path / "copy"
+    for name, content in before.items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(content)
+    assert len(Corpus.open(copy).blocks("train")) == len(local.blocks("train"))
+
+
+def test_mistakes_of_text_in_a_bucket_are_one_line(run: epath.Path, text: Path) -> None:
+    """And nothing is left of the corpus."""
+    there, out = "gs://bucket/wrong", run.parent / "none"
+    for beam in ({}, ON_BEAM):
+        (run.parent / "wrong" / "a.txt").write_bytes(b"A line.\n\nA caf\xe9.\n")
+        assert "gs://bucket/wrong/a.txt, line 3: byte 0xe9 is not UTF-8" in refusal(out, there, **beam)
+        (run.parent / "wrong" / "a.txt").unlink()
+        (run.parent / "wrong" / "b.txt.gz").write_bytes((text / "packed.txt.gz").read_bytes()[:1000])
+        assert "gs://bucket/wrong/b.txt.gz: the gz file is damaged or cut short" in refusal(out, there, **beam)
+        (run.parent / "wrong" / "b.txt.gz").unlink()
+    for missing in ("gs://bucket/no", "gs://other/text", "gs://bucket/no/*.txt"):
+        assert f"{missing}: no such file or folder" in refusal(out, missing)
+    assert not out.exists() and not (run.parent / ".none.partial.text").exists()
+    assert "a whole bucket; name a folder in it" in refusal(epath.Path("gs://bucket"), text / "raw.txt")
+    assert "holds something that is not a corpus" in refusal(run.parent / "text", text / "raw.txt")
+    assert "is inside gs://bucket/text" in refusal(run.parent / "text" / "out", "gs://bucket/text")
+    assert "gs://other/out: cannot be read and written" in refusal(epath.Path("gs://other/out"), text / "raw.txt")

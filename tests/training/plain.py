@@ -18,7 +18,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.model import reference
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
-from elmo_jax.training.optimizer import dense_optimizer, schedule
+from elmo_jax.training.optimizer import dense_optimizer, lr_schedule
 from elmo_jax.types import Tree
 
 
@@ -34,7 +34,7 @@ class PlainStep:
     def optimizer(self) -> optax.GradientTransformation:
         """The optimizer of all parameters."""
         settings = self.config.train.optimizer
-        update = dense_optimizer(settings, schedule(settings, self.total_steps))
+        update = dense_optimizer(settings, lr_schedule(settings, self.total_steps))
         return optax.chain(optax.clip_by_global_norm(settings.clip_norm), update) if settings.clip_norm else update
 
     def __call__(self, params: Tree, state: Any, batch: TrainingBatch, char_ids: jax.Array) -> tuple[Tree, Any]:

@@ -18,7 +18,7 @@ from elmo_jax.distributed.cpu import LARGEST_BLOCK
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding, partitioning
-from elmo_jax.training.optimizer import adagrad_rows, combine_rows, schedule
+from elmo_jax.training.optimizer import adagrad_rows, combine_rows, lr_schedule
 from elmo_jax.training.partitioning import BATCH_SPECS, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
@@ -224,9 +224,9 @@ def test_adam_and_the_schedule_train_too():
 
 
 def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
-    constant = schedule(OptimizerConfig(), 100)
+    constant = lr_schedule(OptimizerConfig(), 100)
     assert [float(constant(jnp.int32(n))) for n in (0, 50, 100)] == [1, 1, 1]
-    cosine = schedule(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
+    cosine = lr_schedule(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
     assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
 
 

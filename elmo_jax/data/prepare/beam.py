@@ -5,32 +5,31 @@ numbered in buckets, so that no process holds all of them: a bucket has the word
 number of buckets. This process merges the sorted buckets, and holds four bytes per distinct word.
 
 All files are in the folder of the first reading, which the workers have to reach: on this machine, on a disk that all
-share.
+share, or in a bucket.
 """
 
 import array
 import contextlib
-import functools
 import heapq
+import io
 import json
 import secrets
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
+from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
 from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
-from elmo_jax.data.prepare.local import LocalRunner
+from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk, Key
 from elmo_jax.data.prepare.units import Planned
-from elmo_jax.data.prepare.workers import RunnerFailed
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes
 
@@ -42,7 +41,7 @@ _FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the te
 class BeamRunner(LocalRunner):
     """Runs the steps on Apache Beam."""
 
-    def __init__(self, folder: Path, options: str) -> None:
+    def __init__(self, folder: epath.Path, options: str) -> None:
         """Makes a runner.
 
         Args:
@@ -52,13 +51,14 @@ class BeamRunner(LocalRunner):
         super().__init__(folder, 1, False)
         self._options = shlex.split(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
-        self._given: Sequence[str] = ()
         self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
         """Yields the results of a function, in order."""
         numbered = list(enumerate(items))
-        values = self._run(lambda pipeline: self._spread(pipeline, numbered) | beam.Map(_called, function))
+        values = self._run(
+            lambda pipeline: self._spread(pipeline, numbered) | beam.Map(lambda item: (item[0], function(item[1])))
+        )
         return (result for _, result in values)
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
@@ -98,7 +98,8 @@ class BeamRunner(LocalRunner):
         """Yields all words with their counts, in the order of the lexicon, and numbers them."""
         key = order_of(self._given)
         given = [(word, 0, -1) for word in self._given]  # after those of the buckets, which have the counts of the text
-        streams = [self._entries_of(bucket) for bucket in range(len(self._numbers))]
+        prefix = str(self._file(""))
+        streams = [_read_bucket(prefix, bucket) for bucket in range(len(self._numbers))]
         number, last = 0, None
         for word, count, bucket in heapq.merge(*streams, given, key=lambda entry: key(entry[:2])):
             if word == last:
@@ -107,12 +108,6 @@ class BeamRunner(LocalRunner):
                 self._numbers[bucket].append(number)
             yield word, count
             number, last = number + 1, word
-
-    def _entries_of(self, bucket: int) -> Iterator[tuple[str, int, int]]:
-        path = _bucket_path(str(self._file("")), bucket)
-        if path.exists():  # a bucket may have no words
-            for word, count in _read_bucket(path):
-                yield word, count, bucket
 
     def number(self, chunks: Sequence[Planned]) -> None:
         """Writes the ids of the words of every chunk."""
@@ -129,7 +124,7 @@ class BeamRunner(LocalRunner):
             )
         )
 
-    def _file(self, name: str) -> Path:
+    def _file(self, name: str) -> epath.Path:
         return self._folder / f"{self._prefix}.{name}"
 
     def _spread(self, pipeline: Any, items: Iterable[Any]) -> Any:
@@ -152,20 +147,16 @@ class BeamRunner(LocalRunner):
         finally:
             for path in self._folder.glob(f"{self._prefix}.*.json"):
                 path.unlink()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._folder.rmdir()  # empty as long as only the checksums of the text are known
 
 
-def _called(item: tuple[int, Item], function: Callable[[Item], Any]) -> tuple[int, Any]:
-    return item[0], function(item[1])
-
-
 def _read_json(path: str) -> list[Any]:
-    return json.loads(Path(path).read_bytes())
+    return json.loads(epath.Path(path).read_bytes())
 
 
 def _write_json(value: Any, path: str) -> None:
-    write_bytes(Path(path), json.dumps(value).encode())
+    write_bytes(epath.Path(path), json.dumps(value).encode())
 
 
 def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
@@ -176,7 +167,7 @@ def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
         yield (*part.key, _FAILED), str(error)
 
 
-def _tokenized(chunk: Chunk | tuple[Key, str], folder: Path) -> tuple[Key, Summary | None, str]:
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: epath.Path) -> tuple[Key, Summary | None, str]:
     if not isinstance(chunk, Chunk):
         return chunk[0], None, chunk[1]
     try:
@@ -193,7 +184,7 @@ def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.nda
         yield bucket, indices, "\n".join([words[index] for index in indices.tolist()])
 
 
-def _counted(item: Any, folder: Path, buckets: int) -> Iterator[Any]:
+def _counted(item: Any, folder: epath.Path, buckets: int) -> Iterator[Any]:
     chunk = Planned.of_json(item)
     words, counts, sizes = count_words(folder, chunk)
     yield beam.pvalue.TaggedOutput("sizes", (chunk.key, sizes))
@@ -201,32 +192,26 @@ def _counted(item: Any, folder: Path, buckets: int) -> Iterator[Any]:
         yield bucket, (text, counts[indices])
 
 
-def _bucket_path(prefix: str, bucket: int) -> Path:
-    return Path(f"{prefix}{bucket}.words")
-
-
 def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: str) -> None:
     total: dict[str, int] = {}
     for text, counts in bucket[1]:
         for word, count in zip(text.split("\n"), counts.tolist(), strict=True):
             total[word] = total.get(word, 0) + count
-    lines = (f"{word}\t{count}\n" for word, count in sorted(total.items(), key=_order(given)))
-    write_bytes(_bucket_path(prefix, bucket[0]), "".join(lines).encode())
+    lines = (f"{word}\t{count}\n" for word, count in sorted(total.items(), key=order_of(_read_json(given))))
+    write_bytes(epath.Path(f"{prefix}{bucket[0]}.words"), "".join(lines).encode())
 
 
-@functools.cache
-def _order(given: str) -> Callable[[Entry], Any]:
-    return order_of(_read_json(given))
+def _read_bucket(prefix: str, bucket: int) -> Iterator[tuple[str, int, int]]:
+    """Yields the words of a bucket, which may have none, in order, their counts, and the bucket."""
+    path = epath.Path(f"{prefix}{bucket}.words")
+    if path.exists():
+        with path.open("rb") as file:
+            for line in io.BufferedReader(file):  # an object of a bucket is slow to read by lines
+                word, _, count = line.partition(b"\t")
+                yield word.decode(), int(count), bucket
 
 
-def _read_bucket(path: Path) -> Iterator[Entry]:
-    with path.open("rb") as file:
-        for line in file:
-            word, _, count = line.partition(b"\t")
-            yield word.decode(), int(count)
-
-
-def _words(item: Any, folder: Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
+def _words(item: Any, folder: epath.Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
     key = Planned.of_json(item).key
     for bucket, indices, text in _by_bucket(read_chunk(folder, key).types, buckets):
         yield bucket, (key, indices, text)
@@ -235,13 +220,13 @@ def _words(item: Any, folder: Path, buckets: int) -> Iterator[tuple[int, tuple[K
 def _numbered(
     bucket: tuple[int, Iterable[tuple[Key, np.ndarray, str]]], prefix: str
 ) -> Iterator[tuple[Key, tuple[np.ndarray, np.ndarray]]]:
-    numbers = array.array("i", Path(f"{prefix}{bucket[0]}.numbers").read_bytes())
-    ids = dict(zip((word for word, _ in _read_bucket(_bucket_path(prefix, bucket[0]))), numbers, strict=True))
+    numbers = array.array("i", epath.Path(f"{prefix}{bucket[0]}.numbers").read_bytes())
+    ids = dict(zip((word for word, _, _ in _read_bucket(prefix, bucket[0])), numbers, strict=True))
     for key, indices, text in bucket[1]:
         yield key, (indices, np.array([ids[word] for word in text.split("\n")], np.int32))
 
 
-def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: Path) -> tuple[Key]:
+def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], folder: epath.Path) -> tuple[Key]:
     values = list(chunk[1])
     ids = np.empty(sum(len(indices) for indices, _ in values), np.int32)
     for indices, numbers in values:

@@ -1,26 +1,25 @@
 """The file of a chunk that was tokenized, and the summary of it from which the text is divided.
 
-A file appears completely or not at all, and begins with a checksum and with what it was made of, so that a command that
-was stopped continues with the files that it has finished, and a worker that repeats another's work does no harm.
+A file appears completely or not at all, and begins with a checksum and the summary, so that a command that was stopped
+continues with the files that it has finished, and a worker that repeats another's work does no harm.
 """
 
 import io
 import json
-import secrets
 import zlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from elmo_jax.data.lexicon import LONG_WORD
 from elmo_jax.data.prepare.text import LONG_SENTENCE, Chunk, Key, tokenize, unspaced_error
-from elmo_jax.data.prepare.units import Boundaries, Planned, boundaries
+from elmo_jax.data.prepare.units import Boundaries, Planned
 from elmo_jax.errors import UserError
+from elmo_jax.files import write_bytes
 
-Sizes = tuple[tuple[int, int], tuple[int, int]]  # sentences and words of a chunk, to train on and held out
+Sizes = list[list[int]]  # of a chunk, documents, sentences and words per split
 PIECE, IDS = ".piece", ".ids"  # the suffixes of the files of a chunk
-_CHECKSUM_BYTES = 4
 
 
 class Summary(NamedTuple):
@@ -51,20 +50,14 @@ class ChunkText(NamedTuple):
     starts: np.ndarray  # int32 `[documents]`, the sentences that begin documents, each once
 
 
-def chunk_path(folder: Path, key: Key, suffix: str = PIECE) -> Path:
-    """Returns the path of a file of a chunk."""
-    return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
-
-
-def write_chunk(chunk: Chunk, folder: Path) -> tuple[Summary, bool]:
+def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     """Tokenizes a chunk into its file, unless that is there and whole; returns its summary, and whether it was.
 
     Raises:
       UserError: as `tokenize`.
     """
-    path = chunk_path(folder, chunk.key)
     try:
-        return Summary.of_json(json.loads(_read(path)[0].tobytes())), True
+        return Summary.of_json(json.loads(_read(folder, chunk.key, PIECE)[0].tobytes())), True
     except (FileNotFoundError, UserError):
         pass
     tokenized = tokenize(chunk)
@@ -82,58 +75,69 @@ def write_chunk(chunk: Chunk, folder: Path) -> tuple[Summary, bool]:
         "long_sentence_words": int(long.sum()),
         "long_word_uses": int(np.count_nonzero(is_long_word[tokenized.ids])),
     }
-    size, left_out = (sum(len(piece.data) for piece in pieces) for pieces in (chunk.pieces, unspaced))
-    message = str(unspaced_error(unspaced[0])) if unspaced else ""
-    bounds, longest = boundaries(starts, len(tokenized.lengths)), int(tokenized.lengths.max(initial=0))
-    summary = Summary(chunk.key, size, len(tokenized.ids), bounds, counts, longest, left_out, message)
-    described = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-    text = np.frombuffer("\n".join(tokenized.types).encode(), np.uint8)
-    _write(path, described, text, tokenized.ids, tokenized.lengths, starts)
+    summary = Summary(
+        chunk.key,
+        sum(len(piece.data) for piece in chunk.pieces),
+        len(tokenized.ids),
+        Boundaries.of(starts, len(tokenized.lengths)),
+        counts,
+        int(tokenized.lengths.max(initial=0)),
+        sum(len(piece.data) for piece in unspaced),
+        str(unspaced_error(unspaced[0])) if unspaced else "",
+    )
+    described, text = (
+        np.frombuffer(part.encode(), np.uint8) for part in (json.dumps(summary), "\n".join(tokenized.types))
+    )
+    _write(folder, chunk.key, PIECE, described, text, tokenized.ids, tokenized.lengths, starts)
     return summary, False
 
 
-def read_chunk(folder: Path, key: Key) -> ChunkText:
+def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
     """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
-    _, text, ids, lengths, starts = _read(chunk_path(folder, key))
-    return ChunkText(text.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
+    _, types, ids, lengths, starts = _read(folder, key, PIECE)
+    return ChunkText(types.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 
 
-def count_words(folder: Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
+def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarray, Sizes]:
     """Returns the distinct words of a chunk, their counts in the training text, int64 `[types]`, and its sizes."""
     text = read_chunk(folder, chunk.key)
-    is_held = chunk.rule.heldout(text.starts, len(text.lengths))
+    is_held, begin = chunk.divide(text.starts, len(text.lengths))
     counts = np.bincount(text.ids[np.repeat(~is_held, text.lengths)], minlength=len(text.types))
-    held = int(np.count_nonzero(is_held)), int(text.lengths[is_held].sum())
-    return text.types, counts, ((len(text.lengths) - held[0], len(text.ids) - held[1]), held)
+    of_split = (
+        [np.count_nonzero(begin & split), np.count_nonzero(split), text.lengths[split].sum()]
+        for split in (~is_held, is_held)
+    )
+    return text.types, counts, [[int(number) for number in numbers] for numbers in of_split]
 
 
-def write_ids(folder: Path, key: Key, ids: np.ndarray) -> None:
+def write_ids(folder: epath.Path, key: Key, ids: np.ndarray) -> None:
     """Writes the ids in the lexicon of the distinct words of a chunk: int32 `[types]`."""
-    _write(chunk_path(folder, key, IDS), ids)
+    _write(folder, key, IDS, ids)
 
 
-def read_ids(folder: Path, key: Key) -> np.ndarray:
+def read_ids(folder: epath.Path, key: Key) -> np.ndarray:
     """Returns what `write_ids` wrote."""
-    return _read(chunk_path(folder, key, IDS))[0]
+    return _read(folder, key, IDS)[0]
 
 
-def _write(path: Path, *arrays: np.ndarray) -> None:
+def _path(folder: epath.Path, key: Key, suffix: str) -> epath.Path:
+    return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
+
+
+def _write(folder: epath.Path, key: Key, suffix: str, *arrays: np.ndarray) -> None:
     content = io.BytesIO()
     for array in arrays:
         np.save(content, array)
     data = content.getvalue()
-    data = zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) + data
-    temporary = path.with_suffix(f".{secrets.token_hex(4)}")  # others may write the same file
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_bytes(_path(folder, key, suffix), zlib.crc32(data).to_bytes(4) + data)
 
 
-def _read(path: Path) -> list[np.ndarray]:
+def _read(folder: epath.Path, key: Key, suffix: str) -> list[np.ndarray]:
+    path = _path(folder, key, suffix)
     content = path.read_bytes()
-    data = content[_CHECKSUM_BYTES:]
-    if zlib.crc32(data).to_bytes(_CHECKSUM_BYTES) != content[:_CHECKSUM_BYTES]:
+    data, arrays = io.BytesIO(content[4:]), []
+    if zlib.crc32(content[4:]).to_bytes(4) != content[:4]:
         raise UserError(f"{path}: damaged; run the command again")
-    stream, arrays = io.BytesIO(data), []
-    while stream.tell() < len(data):
-        arrays.append(np.load(stream, allow_pickle=False))
+    while data.tell() < len(content) - 4:
+        arrays.append(np.load(data, allow_pickle=False))
     return arrays

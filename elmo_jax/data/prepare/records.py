@@ -5,18 +5,18 @@ JSON lines may be compressed.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 from elmo_jax.data.prepare.text import Errors, Piece
 from elmo_jax.errors import UserError
+from elmo_jax.files import AnyPath
 from elmo_jax.text_files import reading
 
 LONGEST_RECORD = 1 << 28  # bytes; a line must fit in memory several times
 _ROWS_AT_ONCE = 256
 
 
-def json_pieces(file: IO[bytes], path: Path, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
+def json_pieces(file: IO[bytes], path: AnyPath, field: str, errors: Errors = Errors.STRICT) -> Iterator[Piece]:
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
     With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on unchanged, to be treated as in any other file.
@@ -62,7 +62,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
+def parquet_pieces(path: AnyPath, field: str) -> Iterator[Piece]:
     """Yields the texts of a column of a Parquet file; each text is a document, and rows with null are skipped.
 
     Raises:
@@ -73,10 +73,18 @@ def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
         from pyarrow import parquet
     except ImportError:
         raise UserError(f"{path}: Parquet needs pyarrow; run: pip install 'elmo_jax[parquet]'") from None
-    with reading(path):
+    with reading(path), path.open("rb") as opened:
         try:
-            file = parquet.ParquetFile(path)
-            _check_column(path, file.schema_arrow, field)
+            file = parquet.ParquetFile(opened)
+            schema = file.schema_arrow
+            if field not in schema.names:
+                there = ", ".join(schema.names)
+                raise UserError(f"{path}: no column {field!r}; name the text's column with --field; there are: {there}")
+            kind = schema.field(field).type
+            if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+                raise UserError(
+                    f"{path}: the column {field!r} holds {kind}; expected strings; name another with --field"
+                )
             row = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field], use_threads=False):
                 for text in batch.column(0).to_pylist():
@@ -86,17 +94,6 @@ def parquet_pieces(path: Path, field: str) -> Iterator[Piece]:
         except pyarrow.ArrowException as error:
             reason = str(error).partition("\n")[0]
             raise UserError(f"{path}: the Parquet file is damaged or not a Parquet file ({reason})") from None
-
-
-def _check_column(path: Path, schema: Any, field: str) -> None:
-    import pyarrow
-
-    if field not in schema.names:
-        columns = ", ".join(schema.names)
-        raise UserError(f"{path}: no column {field!r}; name the text's column with --field; there are: {columns}")
-    kind = schema.field(field).type
-    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-        raise UserError(f"{path}: the column {field!r} holds {kind}; expected strings; name another with --field")
 
 
 def _document(text: str, name: str) -> Piece:

@@ -6,6 +6,7 @@ A source is a text file, a folder (read recursively) or a glob, plain or compres
 `text` describes the formats.
 """
 
+import contextlib
 import dataclasses
 import glob
 import hashlib
@@ -14,18 +15,18 @@ import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
-from elmo_jax.data.prepare.pieces import BLANK_LINE, Source, document_pieces, file_pieces
+from elmo_jax.data.prepare.pieces import BLANK_LINE, text_pieces
 from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
-from elmo_jax.data.prepare.tfds_text import TfdsText, open_tfds
+from elmo_jax.data.prepare.tfds_text import TfdsText, check_distinct, open_tfds
 from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
-from elmo_jax.files import local, named
+from elmo_jax.files import AnyPath, anywhere, named
 from elmo_jax.runs.progress import say
 from elmo_jax.text_files import open_text, position_on_disk, reading, without_suffix
 
@@ -35,6 +36,7 @@ _PART_BYTES = 1 << 24  # of files that are read as one part
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
 _MARKED_UP = (".csv", ".tsv", ".html", ".htm", ".xml", ".md", ".rst", ".tex", ".bak", ".orig", ".swp")  # not prose
+_CORPUS = "a prepared corpus, and not text; give the text that it was prepared from"
 SAMPLES = ("sotu",)  # names of sources that come with packages
 
 
@@ -43,7 +45,7 @@ class Files:
     """A source of text files; in the formats `lines` and `raw`, each file is a document."""
 
     name: str
-    paths: tuple[Path, ...]
+    sizes: dict[AnyPath, int]  # the bytes of each file on the disk, in order
     format: Format
     reason: str = ""
     field: str = "text"
@@ -52,25 +54,27 @@ class Files:
     @property
     def has_documents(self) -> bool:
         """Whether the format marks documents, or there are several files; one file may hold any number of documents."""
-        return self.format.has_documents or len(self.paths) > 1
+        return self.format.has_documents or len(self.sizes) > 1
 
     def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
         """Returns the number, the bytes and the digest of the files as they are on disk, without names and dates."""
-        own = list(itertools.islice(digests, len(self.paths)))
+        own = list(itertools.islice(digests, len(self.sizes)))
         digest = hashlib.sha256(b"".join(bytes.fromhex(one) for one, _ in own)).hexdigest()
         field = {"field": self.field} if self.format in RECORDS else {}
-        return {"files": len(self.paths), "bytes": sum(size for _, size in own), "sha256": digest, **field}
+        return {"files": len(self.sizes), "bytes": sum(size for _, size in own), "sha256": digest, **field}
 
     def parts(self) -> Iterator["Files"]:
         """Yields consecutive files of `_PART_BYTES` or, where a file is longer, single files."""
-        paths: list[Path] = []
-        size = 0
-        for path in self.paths:
-            paths.append(path)
-            size += path.stat().st_size
-            if size >= _PART_BYTES or path == self.paths[-1]:
-                yield dataclasses.replace(self, paths=tuple(paths))
-                paths, size = [], 0
+        sizes: dict[AnyPath, int] = {}
+        room = _PART_BYTES
+        for path, size in self.sizes.items():
+            sizes[path] = size
+            room -= size
+            if room <= 0:
+                yield dataclasses.replace(self, sizes=sizes)
+                sizes, room = {}, _PART_BYTES
+        if sizes:
+            yield dataclasses.replace(self, sizes=sizes)
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the text of the files in order.
@@ -79,40 +83,46 @@ class Files:
           UserError: a file is damaged, or a line is longer than `pieces.LONGEST_LINE`.
         """
         before = 0
-        for path in self.paths:
+        for path, size in self.sizes.items():
             if self.format is Format.PARQUET:
                 yield from (dataclasses.replace(piece, read=before) for piece in parquet_pieces(path, self.field))
             else:
                 with reading(path), open_text(path) as file:
-                    for piece in self._pieces_of(file, path):
+                    is_json = self.format is Format.JSONL
+                    pieces = (
+                        json_pieces(file, path, self.field, self.errors)
+                        if is_json
+                        else text_pieces(file, path, self.format)
+                    )
+                    for piece in pieces:
                         yield dataclasses.replace(piece, read=before + position_on_disk(file))
-            before += path.stat().st_size
+            before += size
 
-    def _pieces_of(self, file: IO[bytes], path: Path) -> Iterator[Piece]:
-        match self.format:
-            case Format.JSONL:
-                return json_pieces(file, path, self.field, self.errors)
-            case Format.DOCUMENTS | Format.DOCUMENT_LINES:
-                return document_pieces(file, path, self.format)
-            case _:
-                return file_pieces(file, path, self.format)
-
-    def without(self, others: "Files") -> "Files":
-        """Returns these files except those of another source.
+    def without(self, others: Iterable["Source"]) -> "Files":
+        """Returns these files except those of other sources.
 
         Raises:
           UserError: no file is left.
         """
-        taken = {place for path in others.paths for place in _places(path)}
-        paths = tuple(path for path in self.paths if not taken.intersection(_places(path)))
-        if not paths:
+        taken = {
+            identity
+            for other in others
+            if isinstance(other, Files)
+            for path in other.sizes
+            for identity in _identities(path)
+        }
+        sizes = {path: size for path, size in self.sizes.items() if not taken.intersection(_identities(path))}
+        if not sizes:
             raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
-        return dataclasses.replace(self, paths=paths)
+        return dataclasses.replace(self, sizes=sizes)
+
+
+Source = Files | TfdsText  # a text whose format is known
 
 
 def file_digest(path: str) -> tuple[str, int]:
     """Returns the SHA-256 (hexadecimal) and the size in bytes of a file as it is on disk."""
-    with reading(Path(path)), Path(path).open("rb") as file:
+    with reading(anywhere(path)), anywhere(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
@@ -133,7 +143,7 @@ def size_of(sources: Sequence[Source]) -> int:
     """Returns the bytes on disk of all sources, for the progress; 0 if some are not files."""
     if not all(isinstance(source, Files) for source in sources):
         return 0
-    return sum(path.stat().st_size for source in sources if isinstance(source, Files) for path in source.paths)
+    return sum(size for source in sources if isinstance(source, Files) for size in source.sizes.values())
 
 
 def check_read_once(sources: Sequence[Source]) -> None:
@@ -143,32 +153,29 @@ def check_read_once(sources: Sequence[Source]) -> None:
     place, or if they differ in a suffix of compression only; other sources, if their names are equal or if they are
     splits of one dataset that share examples.
     """
-    seen: dict[Hashable, tuple[Path | str, str]] = {}  # for each text, how it was reached, and by which source
+    seen: dict[Hashable, tuple[AnyPath | str, str]] = {}  # for each text, how it was reached, and by which source
     for source in sources:
-        paths: Sequence[Path | str] = source.paths if isinstance(source, Files) else (source.name,)
+        paths: Sequence[AnyPath | str] = list(source.sizes) if isinstance(source, Files) else [source.name]
         for path in paths:
-            places: set[Hashable] = _places(path) if isinstance(path, Path) else {path}
-            if same := places & seen.keys():
+            identities: Sequence[Hashable] = [path] if isinstance(path, str) else _identities(path)
+            if same := seen.keys() & identities:
                 before, name = seen[same.pop()]
-                if isinstance(path, Path) and isinstance(before, Path) and not path.samefile(before):
+                if not isinstance(before, str) and identities[0] != _identities(before)[0]:
                     raise UserError(f"{path}: is {before.name}, compressed differently; keep one of them")
                 other = f"for {name}" if before == path else f"as {before} for {name}"
                 raise UserError(
                     f"{path}: would be read twice, for {source.name} and {other}; name it once, without links"
                 )
-            seen |= dict.fromkeys(places, (path, source.name))
-    for source in sources:
-        if isinstance(source, TfdsText) and source.repeats():
-            raise UserError(f"{source.name}: names some examples twice; name splits that do not overlap")
-    for one, two in itertools.combinations((source for source in sources if isinstance(source, TfdsText)), 2):
-        if one.overlaps(two):
-            raise UserError(f"{two.name}: shares examples with {one.name}; name splits that do not overlap")
+            seen |= dict.fromkeys(identities, (path, source.name))
+    check_distinct(source for source in sources if isinstance(source, TfdsText))
 
 
-def _places(path: Path) -> set[Hashable]:
+def _identities(path: AnyPath) -> tuple[Hashable, Hashable]:
     """Returns what identifies a file: where it is on the disk, and the resolved path that it has if not compressed."""
+    if not isinstance(path, Path):
+        return path, without_suffix(path)
     status = path.stat()
-    return {(status.st_dev, status.st_ino), without_suffix(path.resolve())}
+    return (status.st_dev, status.st_ino), without_suffix(path.resolve())
 
 
 def check_field(sources: Sequence[Source], options: TextOptions) -> None:
@@ -196,51 +203,78 @@ def say_formats(sources: Iterable[Source], show: bool) -> None:
 
 def _open_source(name: str, format: Format | None, options: TextOptions) -> Source:
     if name == "sotu":
-        return Files(name, sotu_paths(), format or Format.RAW)
+        return Files(name, {path: path.stat().st_size for path in sotu_paths()}, format or Format.RAW)
     if name.lower().startswith("tfds:"):
         return open_tfds(name, format)
-    paths = _find_files(name)
+    sizes = _find_files(name)
+    first = next(iter(sizes))
     if format:
-        return Files(name, paths, format, "", options.field, Errors(options.errors))
-    if len({_KINDS.get(_suffix(path)) for path in paths}) > 1:
+        guessed = format, ""
+    elif len({_KINDS.get(_suffix(path)) for path in sizes}) > 1:
         raise UserError(
             f"{name}: holds files of records (.jsonl, .json, .parquet) and others; name each kind by its own glob"
         )
-    kind = _SUFFIXES.get(_suffix(paths[0]))
-    if kind is not None:
-        reason = f"its name ends in {_suffix(paths[0])}"
-        return Files(name, paths, kind, reason, options.field, Errors(options.errors))
-    return Files(name, paths, *guess_format(paths[0]), options.field, Errors(options.errors))
+    elif kind := _SUFFIXES.get(_suffix(first)):
+        guessed = kind, f"its name ends in {_suffix(first)}"
+    else:
+        guessed = guess_format(first)
+    return Files(name, sizes, *guessed, options.field, Errors(options.errors))
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: AnyPath) -> str:
     return without_suffix(path).suffix.lower()
 
 
-def _find_files(name: str) -> tuple[Path, ...]:
-    path = local(name)
-    if path.is_dir():
-        found, nothing = list(_files_below(path)), "the folder holds no text"
-        if other := next(
-            (file for file in sorted(found) if _suffix(file) in _MARKED_UP or file.name[-1] in "~#"), None
-        ):
-            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
-    elif path.exists():
-        found, nothing = [path], "the file is empty"
-    elif glob.has_magic(name):
-        found = [p for p in map(Path, glob.glob(str(path), recursive=True)) if not p.is_dir()]
-        nothing = "no file with text matches"
+def _find_files(name: str) -> dict[AnyPath, int]:
+    """Returns the files that a path or a glob names, in order, and their sizes in bytes."""
+    path, is_glob = anywhere(name), glob.has_magic(name)
+    if isinstance(path, Path):
+        is_folder = path.is_dir()
+        if not is_glob and not path.exists():
+            raise UserError(f"{name}: no such file or folder")
+        matches = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))
+        files = _files_below(path) if is_folder else (match for match in matches if not match.is_dir())
+        sizes = {file: _size(file) for file in sorted(files)}
     else:
-        raise UserError(f"{name}: no such file or folder")
-    for file in found:
-        if not file.exists():
-            raise UserError(f"{file}: a link to {os.readlink(file)}, which does not exist; remove the link")
-        if not file.is_file():
-            raise UserError(f"{file}: is a pipe or a device, and would be read twice; write its text to a file first")
-    found = sorted(file for file in found if file.stat().st_size)
-    if not found:
+        sizes = _sizes_in_bucket(path, is_glob)
+        is_folder = not is_glob and path not in sizes
+    if is_folder:
+        marked_up = (file for file in sizes if _suffix(file) in _MARKED_UP or file.name[-1] in "~#")
+        if other := next(marked_up, None):
+            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
+    nonempty = {file: size for file, size in sizes.items() if size}
+    if not nonempty:
+        nothing = (
+            "the folder holds no text" if is_folder else "no file with text matches" if is_glob else "the file is empty"
+        )
         raise UserError(f"{name}: {nothing}")
-    return tuple(found)
+    return nonempty
+
+
+def _size(file: Path) -> int:
+    if not file.exists():
+        raise UserError(f"{file}: a link to {os.readlink(file)}, which does not exist; remove the link")
+    if not file.is_file():
+        raise UserError(f"{file}: is a pipe or a device, and would be read twice; write its text to a file first")
+    return file.stat().st_size
+
+
+def _sizes_in_bucket(path: AnyPath, is_glob: bool) -> dict[AnyPath, int]:
+    """Returns the objects, with one listing of the bucket; those of a folder that are hidden are left out."""
+    import fsspec
+
+    store, listing = fsspec.filesystem("gs"), dict[str, Any]()
+    with reading(path), contextlib.suppress(FileNotFoundError):  # the bucket may not exist
+        listing = store.glob(str(path), detail=True) if is_glob else store.find(str(path), detail=True)
+    sizes = {anywhere(f"gs://{name}"): info["size"] for name, info in listing.items() if info["type"] == "file"}
+    if not sizes:
+        raise UserError(f"{path}: no such file or folder")
+    if is_glob:
+        return dict(sorted(sizes.items()))
+    for object in sizes:
+        if object.name == REPORT and object.with_name(LEXICON) in sizes:
+            raise UserError(f"{object.parent}: {_CORPUS}")
+    return {object: sizes[object] for object in sorted(sizes) if "/." not in str(object)[len(str(path)) :]}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -250,14 +284,15 @@ def _files_below(folder: Path) -> Iterator[Path]:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})")
 
     for where, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
-        place = Path(where)
+        current = Path(where)
         if {REPORT, LEXICON} <= set(names):
-            raise UserError(f"{place}: a prepared corpus, and not text; give the text that it was prepared from")
+            raise UserError(f"{current}: {_CORPUS}")
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
-            if (place / name).is_symlink() and (place / name).resolve() in [place.resolve(), *place.resolve().parents]:
-                raise UserError(f"{place / name}: a link to a folder that it is in; remove the link")
-        yield from (place / name for name in names if not name.startswith("."))
+            link = current / name
+            if link.is_symlink() and link.resolve() in [current.resolve(), *current.resolve().parents]:
+                raise UserError(f"{link}: a link to a folder that it is in; remove the link")
+        yield from (current / name for name in names if not name.startswith("."))
 
 
 def _is_object(line: bytes) -> bool:
@@ -267,7 +302,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def guess_format(path: Path) -> tuple[Format, str]:
+def guess_format(path: AnyPath) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
     A file whose first line is a JSON object is JSON lines.

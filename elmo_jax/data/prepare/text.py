@@ -143,9 +143,9 @@ def tokenize(chunk: Chunk) -> Tokenized:
         empty = 0
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
-                found = len(sentence)
+                length = len(sentence)
                 sentence = [w for w in sentence if w not in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)]
-                special_words_dropped += found - len(sentence)
+                special_words_dropped += length - len(sentence)
             if sentence:
                 words += sentence
                 lengths.append(len(sentence))
@@ -183,19 +183,19 @@ def _decode(piece: Piece, errors: Errors, are_words: bool) -> tuple[str, int]:
     Where lines have words, a carriage return inside a line is treated like those bytes.
     """
     data = piece.data.removeprefix(b"\xef\xbb\xbf") if piece.first_line == 1 else piece.data
-    place, what = data.find(0), "is NUL, as in UTF-16 or binary files; convert the file to UTF-8"
+    offset, what = data.find(0), "is NUL, as in UTF-16 or binary files; convert the file to UTF-8"
     inner = _INNER_RETURN.search(data) if are_words and b"\r" in data else None
     if inner:
-        place, what = inner.start(), "is a carriage return inside a line; end lines with line feeds"
+        offset, what = inner.start(), "is a carriage return inside a line; end lines with line feeds"
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        place, what = error.start, "is not UTF-8; convert the file to UTF-8"
-    if place < 0:
+        offset, what = error.start, "is not UTF-8; convert the file to UTF-8"
+    if offset < 0:
         return text, 0
     if errors is Errors.STRICT:
-        line = piece.first_line + data.count(b"\n", 0, place)
-        byte = f"byte 0x{data[place]:02x}"
+        line = piece.first_line + data.count(b"\n", 0, offset)
+        byte = f"byte 0x{data[offset]:02x}"
         raise UserError(f"{piece.name}, line {line}: {byte} {what}, or continue with --errors=replace")
     data = _INNER_RETURN.sub(b"\0", data) if inner else data
     lines = [line.decode(errors="replace").replace("\0", "\ufffd") for line in data.split(b"\n")]

@@ -7,7 +7,7 @@ TensorFlow itself (that of lm1b does to prepare the dataset, but not to read it)
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -41,14 +41,6 @@ class TfdsText:
         """Returns what identifies the text: the dataset with its version, which TFDS never changes, and the split."""
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
 
-    def overlaps(self, other: "TfdsText") -> bool:
-        """Returns whether both have an example in common."""
-        return self.dataset == other.dataset and any(_overlap(one, two) for one in self.ranges for two in other.ranges)
-
-    def repeats(self) -> bool:
-        """Returns whether the split has an example twice, as `train+train[:10%]` has."""
-        return any(_overlap(one, two) for one, two in itertools.combinations(self.ranges, 2))
-
     def parts(self) -> Iterator["TfdsText"]:
         """Yields this source."""
         yield self
@@ -66,8 +58,13 @@ class TfdsText:
         return open_tfds, (self.name, self.format)  # the examples are opened again
 
 
-def _overlap(one: tuple[str, int, int], two: tuple[str, int, int]) -> bool:
-    return one[0] == two[0] and one[1] < two[2] and two[1] < one[2]
+def check_distinct(sources: Iterable[TfdsText]) -> None:
+    """Raises `UserError` if two splits share examples, or if a split has some twice, as `train+train[:10%]` has."""
+    ranges = [(source, part) for source in sources for part in source.ranges]
+    for (one, (split, start, end)), (two, (other, first, last)) in itertools.combinations(ranges, 2):
+        if one.dataset == two.dataset and split == other and start < last and first < end:
+            what = "names some examples twice" if one is two else f"shares examples with {one.name}"
+            raise UserError(f"{two.name}: {what}; name splits that do not overlap")
 
 
 def open_tfds(name: str, format: Format | None) -> TfdsText:
@@ -80,25 +77,21 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
     Raises:
       UserError: the dataset, the split or the text feature does not exist, or TensorFlow is required but not installed.
     """
+    import tensorflow_datasets as tfds
+
     dataset, split = split_name(name)
     with quiet_tfds():
         builder, feature = prepared_builder(name, dataset, split, _text_feature)
         examples = read_split(name, builder, split)
-        ranges = _ranges(builder, split)
+        splits = builder.info.splits
+        ranges = tuple(
+            (part.splitname, part.from_ or 0, splits[part.splitname].num_examples if part.to is None else part.to)
+            for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
+        )
     if not len(examples):
         raise UserError(f"{name}: the split {split!r} has no examples")
     layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
     return TfdsText(name, layout, builder.info.full_name, split, feature, examples, ranges)
-
-
-def _ranges(builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
-    import tensorflow_datasets as tfds
-
-    splits = builder.info.splits
-    return tuple(
-        (part.splitname, part.from_ or 0, splits[part.splitname].num_examples if part.to is None else part.to)
-        for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
-    )
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -199,5 +192,5 @@ def _text_feature(name: str, features: Any) -> str:
         return "text"
     if len(texts) == 1:
         return texts[0]
-    found = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in sorted(features.items()))
-    raise UserError(f"{name}: expected one text feature, or one called text; the dataset has {found}")
+    names = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in sorted(features.items()))
+    raise UserError(f"{name}: expected one text feature, or one called text; the dataset has {names}")

@@ -6,14 +6,15 @@ shard of blocks depends on no other one, so that a runner (`local`, `beam`) may 
 """
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from elmo_jax.characters import SPECIAL_WORDS
 from elmo_jax.data import blocks
@@ -23,173 +24,196 @@ from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, write_
 from elmo_jax.data.prepare.chunk_files import Sizes, Summary, read_chunk, read_ids
 from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.pieces import Source, parts
-from elmo_jax.data.prepare.sources import size_of
-from elmo_jax.data.prepare.text import Errors
-from elmo_jax.data.prepare.units import Division, Planned, Units, divide, units_of
+from elmo_jax.data.prepare.pieces import parts
+from elmo_jax.data.prepare.sources import Source, size_of
+from elmo_jax.data.prepare.text import Errors, Format
+from elmo_jax.data.prepare.units import Planned, divide
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
-
-
-class Vocabularies(NamedTuple):
-    """The words of the files of the whole vocabulary and of the one to extend; None for a file that is not given."""
-
-    whole: list[str] | None
-    base: list[str] | None
 
 
 class Text(NamedTuple):
     """The sources of a corpus."""
 
     sources: list[Source]  # those to train on, then those that are held out
-    heldout: int  # the number of the latter
-    names: list[str]  # of all; empty if they have none
+    trained: int  # the number of the former
+    names: list[str]  # the name of each source, which is empty if none has one
 
-    @property
-    def name_of(self) -> list[str]:
-        """The name of each source, which may be empty."""
-        return self.names or [""] * len(self.sources)
+    def shares_units(self, number: int) -> bool:
+        """Returns whether a source is running text named with others, each one document as a file of a folder is."""
+        source, names = self.sources[number], self.names[: self.trained]
+        is_one_of_several = number >= self.trained or names.count(self.names[number]) > 1
+        return is_one_of_several and source.format is Format.RAW and not source.has_documents
 
 
-def write_corpus(
-    folder: Path, spool: Path, text: Text, given: Vocabularies, options: PrepareOptions, runner: LocalRunner
-) -> dict[str, Any]:
-    """Writes the lexicon, the vocabulary and the blocks.
+@dataclasses.dataclass(frozen=True)
+class CorpusWriter:
+    """Writes the lexicon, the vocabulary and the blocks."""
 
-    Args:
-      folder: the folder of the corpus.
-      spool: the folder of the files of the chunks, which may have some of an earlier call.
-      text: the sources.
-      given: the words of the softmax vocabulary, if they are given.
-      options: the options of `prepare`.
-      runner: runs the steps.
+    folder: epath.Path  # of the corpus
+    spool: epath.Path  # the folder of the files of the chunks, which may have some of an earlier command
+    text: Text
+    given: Sequence[str]  # the words of the softmax vocabulary, or the first of them; empty unless given
+    options: PrepareOptions
+    runner: LocalRunner
 
-    Returns:
-      The counts for the report.
+    def write(self) -> dict[str, Any]:
+        """Writes the files, and returns the counts for the report.
 
-    Raises:
-      UserError: the text has no words, none to train on or none to hold out, or its words are not separated by spaces;
-        or there are bytes that are not UTF-8, with `Errors.STRICT`.
-    """
-    kinds = _kinds(text)
-    summaries = _read(text, kinds, options, runner)
-    divisions = _divided(summaries, kinds, text, options)
-    chunks = [
-        Planned(summary.key, rule)
-        for of_source, division in zip(summaries, divisions, strict=True)
-        for summary, rule in zip(of_source, division.rules, strict=True)
-    ]
-    first = given.whole or given.base or SPECIAL_WORDS
-    sizes = runner.count(chunks, first)
-    of_sources = _sizes_of_sources(chunks, sizes, divisions)
-    sentences, words = (sum(source[key] for source in of_sources["train"]) for key in ("sentences", "words"))
-    if not any(given) and not words:
-        raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
-    # A boundary token is used once per sentence.
-    entries = (
-        (word, sentences if number < UNKNOWN_ID else count) for number, (word, count) in enumerate(runner.entries())
-    )
-    lexicon = write_lexicon(folder, entries, len(first), options.vocabulary_size, options.least_count)
-    if not any(given) and lexicon.vocabulary_size == len(SPECIAL_WORDS):
-        raise UserError(
-            f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
+        Raises:
+          UserError: the text has no words, none to train on or none to hold out, or its words are not separated by
+            spaces; or there are bytes that are not UTF-8, with `Errors.STRICT`.
+        """
+        summaries = self._read()
+        chunks = self._divided(summaries)
+        sizes = self.runner.count(chunks, self.given or SPECIAL_WORDS)
+        of_sources = self._sizes_of_sources(chunks, sizes)
+        lexicon = self._write_lexicon(of_sources)
+        self.runner.number(chunks)
+        size = lexicon["vocabulary_size"]
+        shards = self._write_blocks(list(zip(chunks, sizes, strict=True)), size)
+        report = self._report(of_sources, shards, f"{checksums(self.folder)[LEXICON]} {size}")
+        counts = {name: sum(summary.counts[name] for summary in summaries) for name in summaries[0].counts}
+        return {
+            **report,
+            "splits_of_sources": of_sources,
+            "lexicon": {**lexicon, "long_word_uses": counts.pop("long_word_uses")},
+            "text": {**counts, "longest_sentence": max(summary.longest_sentence for summary in summaries)},
+        }
+
+    def _read(self) -> list[Summary]:
+        """Tokenizes the text, and returns the summaries of its chunks."""
+        text, sources, summaries, unspaced = self.options.text, self.text.sources, [], ""
+        all_parts = parts(sources, Errors(text.errors), text.language or "en")
+        for summary in self.runner.tokenize(all_parts, size_of(sources)):
+            summaries.append(summary)
+            unspaced = unspaced or summary.unspaced
+            if summary.unspaced and not sources[summary.key[0]].has_documents:
+                raise UserError(summary.unspaced)
+        if 2 * sum(summary.unspaced_bytes for summary in summaries) > sum(summary.text_bytes for summary in summaries):
+            raise UserError(unspaced)
+        if not any(summary.words for summary in summaries):
+            raise UserError("no words in the text; its lines are all empty")
+        return summaries
+
+    def _divided(self, summaries: Sequence[Summary]) -> list[Planned]:
+        groups = collections.defaultdict[tuple[float, bool, bool, str | int], list[Summary]](list)
+        for number, of_source in itertools.groupby(summaries, key=lambda summary: summary.key[0]):
+            shared = self.text.shares_units(number)
+            fraction = self.options.fraction if number < self.text.trained else 1.0
+            name = self.text.names[number] if shared else number
+            has_documents = shared or self.text.sources[number].has_documents
+            groups[fraction, has_documents, not shared, name] += of_source
+        planned: list[Planned] = []
+        for (fraction, has_documents, is_divisible, _), chunks in groups.items():
+            planned += divide([(c.key, c.boundaries) for c in chunks], has_documents, is_divisible, fraction)
+        return sorted(planned)
+
+    def _sizes_of_sources(
+        self, chunks: Sequence[Planned], sizes: Sequence[Sizes]
+    ) -> dict[str, list[dict[str, int | None]]]:
+        """Returns the numbers of documents (None if they are not marked), sentences and words of splits and sources."""
+        counts = np.zeros((len(self.text.sources), *np.shape(sizes)[1:]), np.int64)
+        np.add.at(counts, [chunk.key[0] for chunk in chunks], sizes)
+        unmarked = {chunk.key[0] for chunk in chunks if chunk.size}
+        return {
+            split: [
+                {"documents": None if number in unmarked else documents, "sentences": sentences, "words": words}
+                for number, (documents, sentences, words) in enumerate(counts[:, index].tolist())
+            ]
+            for index, split in enumerate(SPLITS)
+        }
+
+    def _write_lexicon(self, of_sources: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
+        options = self.options
+        trained, heldout = (sum(source["sentences"] for source in of_sources[split]) for split in SPLITS)
+        if options.fraction and not heldout:
+            raise UserError(
+                f"--heldout-fraction {options.fraction:g}: nothing can be held out of a text of {trained} sentences"
+                " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
+            )
+        if not self.given and not trained:
+            raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
+        # A boundary token is used once per sentence.
+        entries = (
+            (word, trained if number < UNKNOWN_ID else count)
+            for number, (word, count) in enumerate(self.runner.entries())
         )
-    runner.number(chunks)
-    (folder / BLOCKS).mkdir()
-    shards = [shard for split in range(len(SPLITS)) for shard in _shards(chunks, sizes, text.name_of, split)]
-    write = functools.partial(_write_shard, spool, folder / BLOCKS, lexicon.vocabulary_size)
-    total = sum(source["words"] for split in SPLITS for source in of_sources[split])
-    written = []
-    with Progress("writing the blocks", "words", total, options.progress) as bar:
-        workers = 1 if len(shards) <= len(SPLITS) else None  # starting processes would take longer
-        for shard in runner.map(write, shards, workers):
-            written.append((shard["split"], Shard(*shard["shard"]), shard["names"]))
-            bar.add(sum(tokens - sentences for sentences, tokens, *_ in shard["names"].values()))
-    shards_of = {split: [shard for name, shard, _ in written if name == split] for split in SPLITS}
-    write_description(folder / BLOCKS, shards_of)
-    return _report(folder, text, lexicon._asdict(), of_sources, written) | _text_counts(summaries, lexicon._asdict())
+        first = len(self.given or SPECIAL_WORDS)
+        lexicon = write_lexicon(self.folder, entries, first, options.vocabulary_size, options.least_count)
+        if not self.given and lexicon["vocabulary_size"] == len(SPECIAL_WORDS):
+            raise UserError(
+                f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
+            )
+        return lexicon
+
+    def _write_blocks(self, planned: Sequence[tuple[Planned, Sizes]], vocabulary_size: int) -> list[Any]:
+        """Writes the blocks, and returns what `_write_shard` does."""
+        folder = self.folder / BLOCKS
+        folder.mkdir()
+        shards = [shard for split in range(len(SPLITS)) for shard in _shards(planned, self.text.names, split)]
+        write = functools.partial(_write_shard, self.spool, folder, vocabulary_size)
+        words = sum(words for _, sizes in planned for _, _, words in sizes)
+        written = []
+        with Progress("writing the blocks", "words", words, self.options.progress) as bar:
+            workers = 1 if len(shards) <= len(SPLITS) else None  # starting processes would take longer
+            for split, shard, counts in self.runner.map(write, shards, workers):
+                written.append((split, Shard(*shard), counts))
+                bar.add(sum(tokens - sentences for sentences, tokens, *_ in counts.values()))
+        write_description(folder, {name: [shard for split, shard, _ in written if split == name] for name in SPLITS})
+        return written
+
+    def _report(self, of_sources: dict[str, list[dict[str, Any]]], shards: list[Any], content: str) -> dict[str, Any]:
+        """Returns the counts of the splits, and the fingerprint of `content` and the shards."""
+        report: dict[str, Any] = {}
+        for split in SPLITS:
+            of_names = {name: np.zeros(4, np.int64) for name in self.text.names}
+            for of_split, shard, counts in shards:
+                if of_split == split:
+                    content += f" {split} {shard.sha256}"
+                    for name, of_name in counts.items():
+                        of_names[name] += of_name
+            documents = [source["documents"] for source in of_sources[split] if source["sentences"]]
+            total = _counts(sum(of_names.values(), np.zeros(4, np.int64)))
+            report[split] = {
+                "words": total["tokens"] - total["sentences"],
+                "documents": None if None in documents else sum(documents),
+                **total,
+            }
+            if any(self.text.names):
+                named = [{"name": name, **_counts(counts)} for name, counts in of_names.items() if counts.any()]
+                report[split]["sources"] = named
+                content += "".join(f" {source['name']} {source['blocks']}" for source in named)
+        return {"fingerprint": hashlib.sha256(content.encode()).hexdigest(), "splits": report}
 
 
-def _kinds(text: Text) -> list[Units]:
-    of_text = text.name_of[: len(text.sources) - text.heldout]
-    several = [of_text.count(name) > 1 for name in of_text] + [True] * text.heldout
-    return [
-        units_of(source.format, source.has_documents, one_of_several)
-        for source, one_of_several in zip(text.sources, several, strict=True)
-    ]
+def _counts(counts: np.ndarray) -> dict[str, Any]:
+    sentences, tokens, unknown, number = counts.tolist()
+    share = unknown / tokens if tokens else 0.0
+    return {"sentences": sentences, "tokens": tokens, "blocks": number, "unknown_targets": share}
 
 
-def _read(text: Text, kinds: Sequence[Units], options: PrepareOptions, runner: LocalRunner) -> list[list[Summary]]:
-    """Tokenizes the text, and returns the summaries of the chunks of each source."""
-    summaries: list[list[Summary]] = [[] for _ in kinds]
-    all_parts = parts(text.sources, Errors(options.text.errors), options.text.language or "en")
-    unspaced = ""
-    for summary in runner.tokenize(all_parts, size_of(text.sources)):
-        summaries[summary.key[0]].append(summary)
-        unspaced = unspaced or summary.unspaced
-        if summary.unspaced and kinds[summary.key[0]] is not Units.DOCUMENTS:
-            raise UserError(summary.unspaced)
-    every = list(itertools.chain.from_iterable(summaries))
-    if 2 * sum(summary.unspaced_bytes for summary in every) > sum(summary.text_bytes for summary in every):
-        raise UserError(unspaced)
-    if not any(summary.words for summary in every):
-        raise UserError("no words in the text; its lines are all empty")
-    return summaries
-
-
-def _divided(
-    summaries: Sequence[Sequence[Summary]], kinds: Sequence[Units], text: Text, options: PrepareOptions
-) -> list[Division]:
-    fractions = [options.fraction] * (len(kinds) - text.heldout) + [1.0] * text.heldout
-    boundaries = [[summary.boundaries for summary in of_source] for of_source in summaries]
-    divisions = divide(boundaries, kinds, text.name_of, fractions)
-    if options.fraction and not any(division.heldout for division in divisions):
-        sentences = sum(chunk.sentences for of_source in boundaries for chunk in of_source)
-        raise UserError(
-            f"--heldout-fraction {options.fraction:g}: nothing can be held out of a text of {sentences} sentences"
-            " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
-        )
-    return divisions
-
-
-def _sizes_of_sources(
-    chunks: Sequence[Planned], sizes: Sequence[Sizes], divisions: Sequence[Division]
-) -> dict[str, list[dict[str, Any]]]:
-    """Returns the numbers of documents, sentences and words of each source in each split.
-
-    The number of documents is None if the source does not mark them.
-    """
-    of_splits = {}
-    for split, name in enumerate(SPLITS):
-        counts = np.zeros((len(divisions), 2), np.int64)
-        for chunk, size in zip(chunks, sizes, strict=True):
-            counts[chunk.key[0]] += size[split]
-        documents = [division.documents and division.documents[split] for division in divisions]
-        of_splits[name] = [
-            {"documents": number, "sentences": sentences, "words": words}
-            for number, (sentences, words) in zip(documents, counts.tolist(), strict=True)
-        ]
-    return of_splits
-
-
-def _shards(
-    chunks: Sequence[Planned], sizes: Sequence[Sizes], names: Sequence[str], split: int
-) -> Iterator[dict[str, Any]]:
+def _shards(planned: Sequence[tuple[Planned, Sizes]], names: Sequence[str], split: int) -> Iterator[dict[str, Any]]:
     """Yields what `_write_shard` writes: the text of a split, ordered by names, is cut every `SHARD_TOKENS` tokens."""
-    inputs: dict[int, list[Any]] = collections.defaultdict(list)
+    inputs = collections.defaultdict[int, list[Any]](list)
     rank = {name: number for number, name in enumerate(dict.fromkeys(names))}
     start = 0
-    for index in sorted(range(len(chunks)), key=lambda index: rank[names[chunks[index].key[0]]]):
-        if tokens := sum(sizes[index][split]):
-            for number in range(start // blocks.SHARD_TOKENS, (start + tokens - 1) // blocks.SHARD_TOKENS + 1):
-                inputs[number].append((chunks[index], start, names[chunks[index].key[0]]))
-        start += tokens
+    for chunk, sizes in sorted(planned, key=lambda item: rank[names[item[0].key[0]]]):
+        _, sentences, words = sizes[split]
+        end = start + sentences + words
+        for number in range(start // blocks.SHARD_TOKENS, -(-end // blocks.SHARD_TOKENS) if end > start else 0):
+            inputs[number].append((chunk, start, names[chunk.key[0]]))
+        start = end
     for number, of_shard in inputs.items():
         yield {"split": SPLITS[split], "number": number, "from": number * blocks.SHARD_TOKENS, "chunks": of_shard}
 
 
-def _write_shard(spool: Path, folder: Path, vocabulary_size: int, shard: dict[str, Any]) -> dict[str, Any]:
-    """Writes the sentences that begin in `SHARD_TOKENS` tokens of a split; no block has text of two names."""
+def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, shard: dict[str, Any]) -> Any:
+    """Writes the sentences that begin in `SHARD_TOKENS` tokens of a split; no block has text of two names.
+
+    Returns:
+      The split, the shard, and the sentences, tokens, unknown targets and blocks of each name.
+    """
     counts: dict[str, list[int]] = {}
 
     def cut() -> Iterator[np.ndarray]:
@@ -203,65 +227,14 @@ def _write_shard(spool: Path, folder: Path, vocabulary_size: int, shard: dict[st
                 counts[name] = [a + b for a, b in zip(counts[name], (sentences, len(block), unknown, 1), strict=True)]
                 yield block
 
-    written = write_shard(folder, shard["split"], shard["number"], cut(), spool)
-    return {"split": shard["split"], "shard": written, "names": counts}
+    return shard["split"], write_shard(folder, shard["split"], shard["number"], cut(), spool), counts
 
 
-def _encoded(spool: Path, chunk: Planned, start: int, shard: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _encoded(spool: epath.Path, chunk: Planned, start: int, shard: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids and lengths of the sentences of a chunk that begin in a shard; the chunk begins at `start`."""
     text = read_chunk(spool, chunk.key)
-    keep = chunk.rule.heldout(text.starts, len(text.lengths)) == (shard["split"] == SPLITS[1])
+    keep = chunk.divide(text.starts, len(text.lengths))[0] == (shard["split"] == SPLITS[1])
     marked = np.where(keep, text.lengths.astype(np.int64) + 1, 0)
     begins = start + np.cumsum(marked) - marked
     keep &= (begins >= shard["from"]) & (begins < shard["from"] + blocks.SHARD_TOKENS)
     return read_ids(spool, chunk.key)[text.ids[np.repeat(keep, text.lengths)]], text.lengths[keep]
-
-
-def _report(
-    folder: Path,
-    text: Text,
-    lexicon: dict[str, int],
-    of_sources: dict[str, list[dict[str, Any]]],
-    written: Sequence[tuple[str, Shard, dict[str, list[int]]]],
-) -> dict[str, Any]:
-    content = f"{checksums(folder)[LEXICON]} {lexicon['vocabulary_size']}"
-    report: dict[str, Any] = {}
-    for split in SPLITS:
-        named = {name: np.zeros(4, np.int64) for name in text.name_of}
-        for name, shard, counts in written:
-            if name == split:
-                content += f" {split} {shard.sha256}"
-                for source, of_source in counts.items():
-                    named[source] += of_source
-        sentences, tokens, unknown, number = sum(named.values(), np.zeros(4, np.int64)).tolist()
-        documents = [source["documents"] for source in of_sources[split] if source["sentences"]]
-        report[split] = {
-            "words": tokens - sentences,
-            "sentences": sentences,
-            "tokens": tokens,
-            "documents": None if None in documents else sum(documents),
-            "blocks": number,
-            "unknown_targets": unknown / tokens if tokens else 0.0,
-        }
-        if text.names:
-            report[split]["sources"] = [
-                {"name": name, "sentences": counts[0], "tokens": counts[1], "blocks": counts[3]}
-                | {"unknown_targets": counts[2] / counts[1] if counts[1] else 0.0}
-                for name, counts in ((name, total.tolist()) for name, total in named.items() if tokens)
-            ]
-            content += "".join(f" {source['name']} {source['blocks']}" for source in report[split]["sources"])
-    return {
-        "fingerprint": hashlib.sha256(content.encode()).hexdigest(),
-        "splits": report,
-        "splits_of_sources": of_sources,
-    }
-
-
-def _text_counts(summaries: Sequence[Sequence[Summary]], lexicon: dict[str, int]) -> dict[str, Any]:
-    every = list(itertools.chain.from_iterable(summaries))
-    text = {name: sum(summary.counts[name] for summary in every) for name in every[0].counts}
-    longest = max(summary.longest_sentence for summary in every)
-    return {
-        "lexicon": {**lexicon, "long_word_uses": text.pop("long_word_uses")},
-        "text": {**text, "longest_sentence": longest},
-    }

@@ -148,6 +148,9 @@ class TaskData(Generic[Example]):
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples
         self._batch_size, self._devices, self._trains = train.batch_size, setup.devices, trains
         self._max_sentences = train.max_sentences if trains else 0
+        if not trains and Ladder.of(setup.mesh) is ACCELERATOR:
+            # Without the shortest bucket, since compiling its program takes longer than evaluations with more padding.
+            shapes = shapes[1:] or shapes
         self.buckets = Buckets.of([size_of(setup.task, example, self._max_sentences) for example in examples], shapes)
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:

@@ -18,15 +18,15 @@ from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids, embed_texts
-from elmo_jax.embedding.engine import Output
+from elmo_jax.embedding.engine import OutputSpec
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.model.token_encoder import uniform
-from elmo_jax.tasks.core.config import CharactersConfig, TaskConfig
-from elmo_jax.tasks.core.elmo_vectors import stored_size, unpacked
+from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
+from elmo_jax.tasks.core.layer_cache import stored_size, unpack_layers
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.types import Tree
@@ -50,8 +50,8 @@ class TextEncoder:
 
         Returns:
           `mask` bool [R, T], true on words; `words` int32 [R, T] if words have vectors; `characters` int32 [R, T, W] if
-          there is a character CNN; with a biLM either `layers` [R, T, S] or `spelling` int32 [R, T, W], the character
-          ids that `ELMo` reads.
+          there is a character CNN; with a biLM either `layers` [R, T, S] or `elmo_char_ids` int32 [R, T, W], which
+          `ELMo` reads.
         """
         has_words = self._config.word_vectors.path or self._config.word_vectors.dim
         most = int(self._config.characters.max_characters) if self._config.characters.filters else 0
@@ -78,14 +78,15 @@ class TextEncoder:
         else:
             padded = [*rows, *([()] * (number - len(rows)))]
             ids = character_ids(padded, self._bilm.config.char_cnn.max_characters)
-            arrays["spelling"] = np.zeros((number, length, ids.shape[2]), np.int32)
-            arrays["spelling"][:, : ids.shape[1]] = ids
+            arrays["elmo_char_ids"] = np.zeros((number, length, ids.shape[2]), np.int32)
+            arrays["elmo_char_ids"][:, : ids.shape[1]] = ids
         return arrays
 
 
-def embedded(bilm: EmbeddingBiLM, rows: Rows) -> list[np.ndarray]:
-    """Returns the layers of some rows in the form of stored ones, each [T, S]."""
-    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], Output())
+def embedded(bilm: EmbeddingBiLM, elmo: ElmoConfig, rows: Rows) -> list[np.ndarray]:
+    """Returns the layers of some rows in the form of stored ones, each [T, S], by the program that stores them."""
+    output = OutputSpec(dtype=elmo.dtype if elmo.precompute else "float32")
+    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], output)
     return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
 
 
@@ -191,13 +192,13 @@ class Inputs(nn.Module):
     def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
         """Returns the layers [R, L+1, T, 2P], through which gradients flow only into the part that is trained."""
         if "layers" in text:
-            return jax.lax.stop_gradient(unpacked(text["layers"], bilm))
+            return jax.lax.stop_gradient(unpack_layers(text["layers"], bilm))
         if self.is_initializing():  # the parameters of the task do not depend on the biLM
             rows, steps = text["mask"].shape
             return jnp.zeros((rows, bilm.lstm.layers + 1, steps, bilm.width))
         trainable = Trainable(self.config.elmo.trainable)
         tree: Any = self.get_variable("frozen", "bilm") if trainable is Trainable.NONE else self.tree
-        layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["spelling"], trainable=trainable)
+        layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["elmo_char_ids"], trainable=trainable)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]
 
 

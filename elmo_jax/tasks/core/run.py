@@ -35,7 +35,7 @@ from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.core.vocabulary import build
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.registry import packages_of, task_of
+from elmo_jax.tasks.registry import get_task, packages_of
 
 
 def train_task(
@@ -54,7 +54,7 @@ def train_task(
     workdir = files.parse_path(workdir)
     if files.in_bucket(workdir):
         raise UserError(f"{workdir}: a task is trained in a folder of this machine")
-    task = task_of(config.task)
+    task = get_task(config.task)
     bilm = open_model(config)
     if not config.data.language:
         language = bilm.language if bilm else "en"

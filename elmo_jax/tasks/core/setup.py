@@ -66,6 +66,7 @@ def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
     bilm = next((other for other in others if other is not None), None)
     if bilm is None:
         bilm = load_bilm((config.bilm_options, config.bilm) if config.bilm_options else config.bilm)
+        bilm = dataclasses.replace(bilm, one_program=True)
     layers = bilm.config.lstm.layers
     if config.elmo.layers.isdecimal() and not 1 <= int(config.elmo.layers) <= layers:
         expected = f"1 to {layers}, the LSTM layers of the biLM"

@@ -68,8 +68,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       supports_ensembling: whether `decode` reads probabilities, so that those of several seeds can be averaged.
       closed_labels: whether the dev and test examples must not have labels that the training examples lack.
       texts_per_example: 1, or 2 if an example has a premise and a hypothesis, or a question and a paragraph.
-      rows_are_examples: whether every example has one row per text, so that a batch can be divided over devices;
-        otherwise the examples are documents, and the task has `window`.
+      document_level: whether the examples are documents, for which the task has `window`; otherwise every example has
+        one row per text, so that a batch can be divided over devices.
       ids_are_keys: whether predictions are written by the ids of examples, of which no two may then be equal.
       has_after_first: whether its model takes ELMo after its first layer (`Embedded.after_first`).
       sample: the names of the fields of `elmo-jax demo`, one per text, with the English text that is in each at first.

@@ -29,7 +29,7 @@ from elmo_jax.tasks.core.setup import ADVICE, TaskSetup, check_labels, open_mode
 from elmo_jax.tasks.core.task import report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
-from elmo_jax.tasks.registry import check_no_code, task_config, task_of
+from elmo_jax.tasks.registry import check_no_code, get_task, task_config
 
 _STREAMED = 2048  # the number of examples after which predictions are returned
 
@@ -56,7 +56,7 @@ class TrainedTask:
             raise UserError(f"{run}: the run of a biLM, not of a task; expected a run of elmo-jax task train")
         check_no_code(self._folder, written["config"])
         self.config: TaskConfig = task_config(written["config"], packages_in(written))
-        self.task = task_of(self.config.task)
+        self.task = get_task(self.config.task)
         finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
             raise UserError(f"{run}: no seed of this task has finished training; resume with: elmo-jax task train")
@@ -197,7 +197,7 @@ class TrainedTask:
     def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
         """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None
-        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm) if bilm else None)
+        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm, self._setup.config.elmo) if bilm else None)
         shapes = with_overflow(self._shapes, [self.task.size(example) for example in examples])
         data = TaskData(self._setup, encoder, examples, shapes)
         return predict(self._setup, self._program, self._models, data, progress)

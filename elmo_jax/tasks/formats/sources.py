@@ -12,7 +12,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.core.task import Task, Use, repeated_id
-from elmo_jax.tasks.registry import imported, one_line
+from elmo_jax.tasks.registry import import_object, one_line
 from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
@@ -58,7 +58,7 @@ def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use)
 
 
 def _read_with(task: Task[Any, Any], path: str, config: TaskConfig, use: Use) -> list[Any]:
-    reader = imported(config.data.reader, "config.data.reader")
+    reader = import_object(config.data.reader, "config.data.reader")
     try:
         examples = list(reader(path, config, use))
         for example in examples:

@@ -72,7 +72,12 @@ class ESIM(nn.Module):
         self.logit = Dense(self.classes, "xavier")
 
     def __call__(
-        self, premise: Embedded, hypothesis: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True
+        self,
+        premise: Embedded,
+        hypothesis: Embedded,
+        arrays: Mapping[str, jax.Array],
+        *,
+        deterministic: bool = True,
     ) -> TaskOutput:
         """Computes the loss and `probabilities` [B, classes]; `arrays` has `label` int [B].
 

@@ -140,16 +140,16 @@ def test_after_a_kill_the_next_command_continues(tmp_path: Path, killed: str) ->
     assert process.poll() is None and workers
     for pid in workers if killed == "workers" else [process.pid]:
         os.kill(pid, signal.SIGKILL)
-    _, said = process.communicate(timeout=120)
+    _, printed = process.communicate(timeout=120)
     if killed == "workers":
         assert process.returncode == 2 and not out.exists()
-        assert "the pipeline failed: " in said.splitlines()[-1] and f"kept in {kept}" in said.splitlines()[-1]
+        assert "the pipeline failed: " in printed.splitlines()[-1] and f"kept in {kept}" in printed.splitlines()[-1]
     deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
     again = command(*arguments)
-    _, said = again.communicate(timeout=300)
-    assert again.returncode == 0 and f"{kept}: continues with " in said
+    _, printed = again.communicate(timeout=300)
+    assert again.returncode == 0 and f"{kept}: continues with " in printed
     assert files(out) == files(make(tmp_path / "local", text, format="raw").path)
     assert not kept.exists()

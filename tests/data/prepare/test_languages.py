@@ -46,8 +46,8 @@ def test_german_abbreviations_and_ordinals_end_no_sentence() -> None:
 
 
 def test_korean_is_split_at_full_stops_and_spaces() -> None:
-    found = sentences(KOREAN, "ko")
-    assert len(found) == 3 and found[0] == "어제 서울에 비가 많이 왔다 ."
+    actual = sentences(KOREAN, "ko")
+    assert len(actual) == 3 and actual[0] == "어제 서울에 비가 많이 왔다 ."
 
 
 def test_the_language_is_part_of_the_corpus(tmp_path: Path) -> None:

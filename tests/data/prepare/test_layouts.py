@@ -118,12 +118,12 @@ def test_layout_is_recognized_and_said(tmp_path: Path) -> None:
     }
     for name, text in layouts.items():
         (tmp_path / name).write_text(text)
-    found = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
+    actual = open_sources([str(tmp_path / name) for name in layouts], TextOptions())
     running = [*[Format.DOCUMENTS] * 2, *[Format.RAW] * 2, Format.DOCUMENTS, Format.RAW, Format.DOCUMENTS]
     expected = [*running, *[Format.LINES] * 5]
-    assert [source.format for source in found] == expected
-    assert "one paragraph per line, with a blank line after each document" in found[0].reason
-    assert all(source.reason for source in found)
+    assert [source.format for source in actual] == expected
+    assert "one paragraph per line, with a blank line after each document" in actual[0].reason
+    assert all(source.reason for source in actual)
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write('{"text": "A text."}\n')
     (packed,) = open_sources([str(tmp_path / "a.jsonl.gz")], TextOptions())
@@ -149,9 +149,9 @@ def test_each_source_has_its_share_held_out(tmp_path: Path) -> None:
     assert held[0] == {"documents": 5, "sentences": 9, "words": 9 * 14}
     assert held[5] == {"documents": None, "sentences": 200, "words": 1000}
     # Files that are one document each are counted together, as in a folder.
-    assert [found["documents"] for found in held[1:5] + held[6:]] == [0, 0, 0, 1, 0, 0, 0, 1]
-    assert corpus.report["splits"]["heldout"]["sentences"] == sum(found["sentences"] for found in held)
-    assert corpus.report["splits"]["heldout"]["words"] == sum(found["words"] for found in held)
+    assert [item["documents"] for item in held[1:5] + held[6:]] == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert corpus.report["splits"]["heldout"]["sentences"] == sum(item["sentences"] for item in held)
+    assert corpus.report["splits"]["heldout"]["words"] == sum(item["words"] for item in held)
     assert "  lines.txt " in describe(corpus)
     assert np.diff([len(line) for line in describe(corpus).split("\n") if line.startswith("  ")]).any() == 0
 
@@ -183,9 +183,9 @@ def test_a_long_speech_is_split_into_sentences() -> None:
         f'"{first} {second}"',
         '"Sit down."',
     ]
-    found = split_sentences(f'He rose. "{speech}" "Sit down. Now," they said. And he did.')
-    assert found[:3] == ["He rose.", f'"{first}', second]
-    assert found[-3:] == [f'{second}"', '"Sit down. Now," they said.', "And he did."]
+    actual = split_sentences(f'He rose. "{speech}" "Sit down. Now," they said. And he did.')
+    assert actual[:3] == ["He rose.", f'"{first}', second]
+    assert actual[-3:] == [f'{second}"', '"Sit down. Now," they said.', "And he did."]
 
 
 def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
@@ -235,8 +235,8 @@ def test_the_work_grows_linearly_with_the_text(line: str, layout: str, monkeypat
 
 
 def test_unclosed_quotes_are_split() -> None:
-    found = split_sentences("“He said so. She went. " * 4_000)
-    assert len(found) == 8_000 and max(map(len, found)) < 20
+    actual = split_sentences("“He said so. She went. " * 4_000)
+    assert len(actual) == 8_000 and max(map(len, actual)) < 20
 
 
 def test_one_paragraph_per_line_without_blank_lines(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_a_short_text_is_held_out_by_sentences(tmp_path: Path, form: str) -> Non
         path.write_text("\n".join(lines))
     for number, (fraction, heldout) in enumerate(((0.5, 6), (0.25, 3), (0.01, 1))):
         corpus = make(tmp_path / f"out{number}", path, heldout_fraction=fraction, min_count=1)
-        found = [len(read(corpus, split)) for split in ("train", "heldout")]
-        assert found == [12 - heldout, heldout], form
+        actual = [len(read(corpus, split)) for split in ("train", "heldout")]
+        assert actual == [12 - heldout, heldout], form
 
 
 def test_one_sentence_cannot_be_held_out(tmp_path: Path) -> None:

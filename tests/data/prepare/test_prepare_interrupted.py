@@ -9,11 +9,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from etils import epath
 
 from elmo_jax.cli.main import main
 from elmo_jax.data.prepare import pieces
+from elmo_jax.data.prepare.chunk_files import read_chunk, write_chunk
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.text import Chunk, Format, Piece
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 from tests.end_to_end.commands import Commands, Forked, wait
@@ -117,9 +120,9 @@ def test_a_stopped_process_keeps_its_pieces_and_the_next_one_continues(
     ended = wait(process)
     assert ended.status == (-stop if stop == signal.SIGKILL else 128 + stop)
     if stop != signal.SIGKILL:
-        said = "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line)
+        printed = "".join(line for line in ended.stderr.splitlines(True) if ": read as lines: " not in line)
         where = rf"kept in {kept}: run the command again to continue, or delete it\n"
-        assert re.fullmatch(f"{LINES[stop]}; the work so far is {where}", said), said
+        assert re.fullmatch(f"{LINES[stop]}; the work so far is {where}", printed), printed
     left = [kept.name] if stop != signal.SIGKILL else [".out.partial", kept.name]
     assert sorted(p.name for p in out.parent.iterdir()) == left
     pieces = sorted(kept.glob("*.piece"))
@@ -133,6 +136,21 @@ def test_a_stopped_process_keeps_its_pieces_and_the_next_one_continues(
     assert last.status == 0 and f"{kept}: continues with 6 finished pieces of the text\n" in last.stderr, last.stderr
     assert [p.name for p in out.parent.iterdir()] == ["out"]
     assert files(out) == straight
+
+
+def test_a_damaged_piece_is_made_again(tmp_path: Path) -> None:
+    """Wherever a bit of it has changed."""
+    piece = Piece(b"Some words, and others.\n\nMore of them.\n", "a.txt", 1, starts_document=True)
+    chunk, folder = Chunk((piece,), Format.RAW), epath.Path(tmp_path)
+    summary, was_there = write_chunk(chunk, folder)
+    assert not was_there and write_chunk(chunk, folder) == (summary, True)
+    (path,) = tmp_path.iterdir()
+    whole, text = path.read_bytes(), read_chunk(folder, chunk.key)
+    flipped = [whole[:i] + bytes([whole[i] ^ 64]) + whole[i + 1 :] for i in range(0, len(whole), 3)]
+    for content in (b"", bytes(len(whole)), whole[:-1], *flipped):
+        path.write_bytes(content)
+        assert write_chunk(chunk, folder)[0] == summary
+        assert [list(part) for part in read_chunk(folder, chunk.key)] == [list(part) for part in text]
 
 
 def test_another_text_begins_again_and_another_vocabulary_continues(
@@ -188,16 +206,16 @@ def test_a_worker_that_is_killed_is_one_line(tmp_path: Path, two_files: list[str
     function = "tests.data.prepare.test_prepare_interrupted:prepare_and_kill_workers"
     ended = wait(Commands(out.parent).call(function, str(out), two_files))
     assert ended.status == 2
-    said = "a worker process died, perhaps for lack of memory; try --workers 1; the work so far is kept in "
-    assert said in ended.stderr.splitlines()[-1]
+    printed = "a worker process died, perhaps for lack of memory; try --workers 1; the work so far is kept in "
+    assert printed in ended.stderr.splitlines()[-1]
     assert [p.name for p in out.parent.iterdir()] == [".out.partial.text"]
     assert files(prepare(two_files, out, PrepareOptions(workers=1, **SETTINGS)).path) == straight
 
 
 def children(pid: int) -> list[int]:
     """Returns the process ids of the workers of `pid`."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    commands = {int(p): Path(f"/proc/{p}/cmdline").read_bytes() for p in found}
+    actual = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = {int(p): Path(f"/proc/{p}/cmdline").read_bytes() for p in actual}
     return [p for p, command in commands.items() if b"spawn_main" in command]
 
 

@@ -132,18 +132,18 @@ def test_bytes_of_json_lines_that_are_not_utf8_are_replaced(tmp_path: Path) -> N
 
 
 def test_out_may_be_a_link_to_an_empty_folder(texts: Path) -> None:
-    place = texts.parent / "place"
-    place.mkdir()
-    (texts.parent / "link").symlink_to(place)
+    position = texts.parent / "place"
+    position.mkdir()
+    (texts.parent / "link").symlink_to(position)
     corpus = make(texts.parent / "link", texts)
-    assert (texts.parent / "link").is_symlink() and files(place) == files(corpus.path)
+    assert (texts.parent / "link").is_symlink() and files(position) == files(corpus.path)
 
 
 def test_out_may_not_be_the_current_folder(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = texts.parent / "place"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    for out in (Path("."), place):
+    position = texts.parent / "place"
+    position.mkdir()
+    monkeypatch.chdir(position)
+    for out in (Path("."), position):
         assert "cannot be replaced, being the current folder" in refusal(out, texts)
 
 

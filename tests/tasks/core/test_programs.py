@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from etils import epath
 
 import elmo_jax
 from elmo_jax.config_file import with_overrides
+from elmo_jax.embedding import packing
 from elmo_jax.runs.result import Finished
 from elmo_jax.tasks.core import data
 from elmo_jax.tasks.core.run import train_task
@@ -22,12 +22,12 @@ from elmo_jax.tasks.registry import NAMES, default_config, task_config
 from tests.tasks import lengths
 from tests.tasks.tagging import write_problem
 
-MOST = dict.fromkeys(NAMES, 6) | dict.fromkeys(("srl", "squad", "coref"), 8)  # without those of `embed`
+MOST = dict.fromkeys(NAMES, 6) | dict.fromkeys(("srl", "squad", "coref"), 8)
 FAST = ("pos", "squad")
 
 
 class Programs:
-    """The programs that were requested without those of `embed`, and those of them that were not in the cache."""
+    """The programs that were requested, and those of them that were not in the cache."""
 
     def __init__(self) -> None:
         self.requested: Counter[str] = Counter()
@@ -43,14 +43,14 @@ class Programs:
         """Counts a program, which this thread has built or read."""
         if event == "/jax/core/compile/backend_compile_duration":
             hit, self._thread.hit = getattr(self._thread, "hit", False), False
-            if not any("/elmo_jax/embedding/" in frame.filename for frame in traceback.extract_stack()):
-                self.requested[fun_name] += 1
-                self.built[fun_name] += not hit
+            self.requested[fun_name] += 1
+            self.built[fun_name] += not hit
 
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
     monkeypatch.setattr(data, "CPU", data.ACCELERATOR)
+    monkeypatch.setattr(packing, "ON_CPU", packing.ON_ACCELERATOR)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     programs = Programs()
     jax.monitoring.register_event_duration_secs_listener(programs.end)
@@ -68,7 +68,6 @@ def test_a_task_compiles_few_programs_and_none_again(name: str, tmp_path: Path, 
     settings = [*lengths.write(name, tmp_path), f"--config.bilm={tmp_path / 'bilm'}"]
     config = task_config(with_overrides(default_config(name), settings))
     first = train_task(config, epath.Path(tmp_path / "first"), name)
-    assert programs.requested.keys() == {f"jit({part})" for part in ("_first_state", "_train_step", "_evaluate")}
     assert programs.requested["jit(_train_step)"] == 2  # the number of buckets
     assert programs.requested.total() <= MOST[name], programs.requested
     programs.built.clear()
@@ -84,4 +83,5 @@ def test_a_task_compiles_few_programs_and_none_again(name: str, tmp_path: Path, 
     finally:
         jax.config.update("jax_enable_x64", False)
     assert metrics == pytest.approx(first.result["seeds"][0]["test"])
-    assert programs.requested.keys() == {"jit(_evaluate)"} and programs.built.total() == 0
+    task.predict([" ".join(text).split() for text in ["ab"]] if name == "pos" else [])
+    assert programs.built.total() == 0, programs.built

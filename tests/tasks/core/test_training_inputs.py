@@ -11,16 +11,16 @@ import elmo_jax
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.shards import Shard
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core import elmo_vectors, trained_task
+from elmo_jax.tasks.core import layer_cache, trained_task
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, with_overflow
-from elmo_jax.tasks.core.elmo_vectors import StoredLayers, make
 from elmo_jax.tasks.core.inputs import TextEncoder
+from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
-from elmo_jax.tasks.registry import task_of
+from elmo_jax.tasks.registry import get_task
 from tests.tasks.tagging import curve, train, write_problem
 
 
@@ -70,8 +70,9 @@ def test_a_disk_without_room_for_the_layers_is_told(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(elmo_vectors, "write_shard", full)
-    elmo = (f"bilm={folder / 'bilm'}", f"elmo.cache={tmp_path / 'layers'}")
+    monkeypatch.setattr(layer_cache, "write_shard", full)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elmo = (f"bilm={folder / 'bilm'}", "elmo.cache=~/layers")
     with pytest.raises(UserError, match=r"layers: cannot be written \(No space left on device\)"):
         train(folder, tmp_path / "run", *elmo)
     assert not list((tmp_path / "layers").glob("[!.]*"))
@@ -97,7 +98,7 @@ def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(
 
 def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Path) -> None:
     bilm, sentences = elmo_jax.load_bilm("english"), [["a", "b"], ["c"], ["d", "e", "f"]]
-    expected = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
+    expected = LayerCache(compute_layers(tmp_path, bilm, sentences, "float16").files)
     layers = [np.array(expected[sentence]) for sentence in sentences]
     (path,) = tmp_path.glob("*.layers")
     whole, refused = path.read_bytes(), 0
@@ -105,7 +106,7 @@ def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Pat
     for damaged in [*cuts, whole + b"x", *(flipped(whole, position) for position in [*range(0, 212, 4), 300])]:
         path.write_bytes(damaged)
         try:
-            actual = StoredLayers(make(tmp_path, bilm, sentences, "float16").files)
+            actual = LayerCache(compute_layers(tmp_path, bilm, sentences, "float16").files)
             for sentence, layer in zip(sentences, layers, strict=True):
                 np.testing.assert_allclose(actual[sentence], layer, atol=2e-2)
         except UserError as error:
@@ -182,20 +183,20 @@ def test_classes_that_the_training_lacks_are_refused(tmp_path: Path, capsys: pyt
     labels = {"classes": ["neg", "pos"]}
     examples = [ClassifiedTexts((["a"],), label) for label in ("pos", "neg", "Neg")]
     with pytest.raises(UserError, match=r"dev: 1 labels that .* do not have: 'Neg' \(1\); correct the file"):
-        check_labels(task_of("sst"), examples, labels, "dev", refuse=True)
-    check_labels(task_of("sst"), examples, labels, "test")
+        check_labels(get_task("sst"), examples, labels, "dev", refuse=True)
+    check_labels(get_task("sst"), examples, labels, "test")
     assert capsys.readouterr().err.startswith("elmo-jax: test: 1 labels that")
     ner = [TaggedSentence(["a", "b"], ["B-PER", "I-PER"]), TaggedSentence(["c"], ["B-LOC"])]
     with pytest.raises(UserError, match=r"'B-LOC' \(1\)"):
-        check_labels(task_of("ner"), ner, {"tags": ["O", "B-PER", "I-PER", "U-PER", "L-PER"]}, "dev", refuse=True)
+        check_labels(get_task("ner"), ner, {"tags": ["O", "B-PER", "I-PER", "U-PER", "L-PER"]}, "dev", refuse=True)
 
 
 def test_texts_longer_than_those_of_the_training_are_in_smaller_batches() -> None:
     """Attention compares all words of a text with each other, in every slot of a batch."""
-    config = task_of("sst").config_class(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
+    config = get_task("sst").config_class(train=TaskTrainConfig(batch_size=32), word_vectors=WordVectorsConfig(dim=3))
     words = Vocabulary([], [], config.word_vectors)
     table = WordTable(np.zeros((2, 3), np.float32), np.zeros(2, bool), 0.0, None)
-    setup = TaskSetup(task_of("sst"), config, {"classes": ["a"]}, words, table, None, make_mesh(jax.devices()[:1]))
+    setup = TaskSetup(get_task("sst"), config, {"classes": ["a"]}, words, table, None, make_mesh(jax.devices()[:1]))
     lengths = [10] * 31 + [3000] * 3 + [400] * 40
     examples = [ClassifiedTexts((["x"] * length,), "a") for length in lengths]
     shapes = with_overflow([((1, 12),), ((1, 400),)], [setup.task.size(example) for example in examples])

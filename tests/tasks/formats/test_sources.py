@@ -7,7 +7,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.sources import read_source
-from elmo_jax.tasks.registry import task_of
+from elmo_jax.tasks.registry import get_task
 from tests.tasks.format_cases import write
 
 
@@ -45,7 +45,7 @@ SOURCES = {
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("words", [["_"] * 3, ["XXXX"] * 21 + ["the", ","], ["[WORD]", "[WORD]"]])
 def test_withheld_words_are_refused(tmp_path, name, words):
-    task, path = task_of(name), write(tmp_path, SOURCES[name](words))
+    task, path = get_task(name), write(tmp_path, SOURCES[name](words))
     if name == "snli" and words[0] == "[WORD]":
         words = ["WORD"]  # which the tokenizer has no brackets around
         path = write(tmp_path, f"neutral\t{' '.join(words * 11)}\t{' '.join(words * 11)}\n")
@@ -56,7 +56,7 @@ def test_withheld_words_are_refused(tmp_path, name, words):
 
 
 def test_words_that_are_there_are_not_withheld(tmp_path):
-    task = task_of("pos")
+    task = get_task("pos")
     words = ["the", "_", "the", "cat", "_", "ran"]
     assert len(read_source(task, config_of(task), str(write(tmp_path, conllu(words))), "training")) == 1
 
@@ -65,7 +65,7 @@ def test_words_that_are_there_are_not_withheld(tmp_path):
 def test_text_without_spaces_is_refused(tmp_path, name):
     sentence = "艾达在1843年写了它。"
     content = question(sentence) if name == "squad" else SOURCES[name]([sentence])
-    task, path = task_of(name), write(tmp_path, content)
+    task, path = get_task(name), write(tmp_path, content)
     with pytest.raises(UserError, match="is in a script without spaces between words; split it into words"):
         read_source(task, config_of(task), str(path), "training")
 
@@ -87,7 +87,7 @@ def test_text_without_spaces_is_refused(tmp_path, name):
     ],
 )
 def test_what_is_left_out_or_changed_is_counted(tmp_path, capsys, name, content, data, examples, told):
-    task, path = task_of(name), write(tmp_path, content)
+    task, path = get_task(name), write(tmp_path, content)
     if examples:
         assert len(read_source(task, config_of(task, **data), str(path), "training")) == examples
     else:
@@ -109,8 +109,8 @@ def test_the_documents_of_a_list(tmp_path, task):
 
     def words(source):
         return [
-            task_of(task).texts(example)[0][0][0]
-            for example in read_source(task_of(task), config_of(task_of(task)), source, "evaluation")
+            get_task(task).texts(example)[0][0][0]
+            for example in read_source(get_task(task), config_of(get_task(task)), source, "evaluation")
         ]
 
     listing.write_text("nw/c/y_02\n\nbc/a/x_01\n")

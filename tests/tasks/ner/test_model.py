@@ -29,7 +29,7 @@ def problem(output=0, lengths=(4, 6, 1, 3), steps=6):
     return (words,), {"tags": np.random.default_rng(1).integers(0, len(LABELS), words.mask.shape)}
 
 
-def imported(case):
+def import_object(case):
     """Converts the parameters of the tagger, of its character CNN and of its word table."""
     params = case["param"]
     embedder = "text_field_embedder.token_embedder_"
@@ -50,7 +50,7 @@ def imported(case):
 
 @each_case("ner.npz")
 def test_is_the_oracle(case):
-    tagger, char_cnn, table = imported(case)
+    tagger, char_cnn, table = import_object(case)
     given = case["input"]
     ids = given["token_characters"]
     characters = jax.jit(CharCNN(11, CharactersConfig(3, ((3, 4),), ids.shape[-1])).apply)({"params": char_cnn}, ids)

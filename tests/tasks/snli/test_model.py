@@ -21,7 +21,7 @@ def problem(output=0, lengths=((4, 6, 1, 3), (2, 5, 4, 1))):
     return texts, {"label": np.random.default_rng(2).integers(0, 3, len(lengths[0]))}
 
 
-def imported(params):
+def import_object(params):
     return {
         "encoder": weights.bilstm(params, "_encoder._module"),
         "projection": weights.dense(params, "_projection_feedforward._linear_layers.0"),
@@ -45,7 +45,7 @@ def test_is_the_oracle(case):
 
         return jax.value_and_grad(loss, (0, 1), has_aux=True)(table, params)
 
-    (_, (output, kept)), (of_table, of_params) = results(case["param"][TABLE], imported(case["param"]))
+    (_, (output, kept)), (of_table, of_params) = results(case["param"][TABLE], import_object(case["param"]))
     for part in ("encoded", "projected", "composed"):
         for side, actual in zip(("premise", "hypothesis"), kept[part], strict=True):
             mask = given[f"{side}_mask"][..., None] > 0

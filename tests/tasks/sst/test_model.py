@@ -24,7 +24,7 @@ def problem(output=0, lengths=(4, 6, 1, 3), steps=6):
     return (words,), {"label": np.random.default_rng(1).integers(0, 5, len(lengths))}
 
 
-def imported(params, config):
+def import_object(params, config):
     layers = [weights.dense(params, f"_output_layer._linear_layers.{i}") for i in range(3)]
     if config.output == "maxout":
         output = {"output": {f"dense_{i}": layer for i, layer in enumerate(layers)}}
@@ -43,7 +43,7 @@ def imported(params, config):
 def test_is_the_oracle(case):
     config = SMALL if case.name == "feedforward" else MAXOUT
     given, expected = case["input"], case["output"]
-    params, model = imported(case["param"], config), BCN(config)
+    params, model = import_object(case["param"], config), BCN(config)
     elmo = [given["elmo_input"]] if "elmo_input" in given else []
 
     @jax.jit

@@ -18,7 +18,7 @@ import numpy as np
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import check_sentences, embed_texts
-from elmo_jax.embedding.engine import Output
+from elmo_jax.embedding.engine import OutputSpec
 from elmo_jax.embedding.shards import BackgroundWriter, DamagedFile, Shard, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import check_free_space, make_folder_of, one_at_a_time, writing
@@ -30,7 +30,7 @@ _LOCK = ".layers.lock"  # held by the process that writes into the folder
 Sentence = tuple[str, ...]
 
 
-class StoredLayers:
+class LayerCache:
     """The stored layers of the sentences of several files, of which several may have the same sentence."""
 
     def __init__(self, files: Sequence[Shard]) -> None:
@@ -66,7 +66,7 @@ def stored_size(config: ModelConfig) -> int:
     return config.lstm.projection + config.lstm.layers * config.width
 
 
-def unpacked(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
+def unpack_layers(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
     """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice.
 
     The arrays are those of `xp`, `jax.numpy` or `numpy`.
@@ -78,14 +78,14 @@ def unpacked(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
     return xp.moveaxis(both, -2, 1)
 
 
-class Made(NamedTuple):
-    """The result of `make`."""
+class Computed(NamedTuple):
+    """The result of `compute_layers`."""
 
     files: list[Shard]  # those with some of the sentences
     words: int  # the number of words that were not on disk
 
 
-def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Made:
+def compute_layers(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
     """Opens the files with the layers of some sentences, and computes first those that are missing.
 
     The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each, so
@@ -112,7 +112,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
 
     files, missing = opened()
     if not missing:
-        return Made(files, 0)
+        return Computed(files, 0)
     number = sum(map(len, missing))
     size = number * stored_size(bilm.config) * np.dtype(dtype).itemsize
     check_free_space(folder, size, f"vectors of {number:,} words")
@@ -122,7 +122,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
             files, missing = opened()  # another process may have written files in the meantime
             number = sum(map(len, missing))
             with Progress("embedding", "words", number) as progress, BackgroundWriter() as write:
-                for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), Output(dtype=dtype)):
+                for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), OutputSpec(dtype=dtype)):
                     lengths, keys = list(map(len, part)), list(map(_key, part))
                     if not finite.all():
                         at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
@@ -132,7 +132,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
                     digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
                     write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
                     progress.add(sum(lengths))
-    return Made(opened()[0], number)
+    return Computed(opened()[0], number)
 
 
 def _parts(sentences: Sequence[Sentence]) -> Iterator[tuple[list[Sentence], list[Sentence]]]:
