@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from elmo_jax.aot import command, step
+from elmo_jax.aot import chips, command, step
 from elmo_jax.aot.compile_report import Report
 from elmo_jax.aot.cost import runs
 from elmo_jax.aot.hlo import parse
@@ -278,6 +278,13 @@ def test_without_libtpu_is_one_line(small, capsys, monkeypatch):
     assert main(["compile", "--config", str(small), "--topology", "v5e:2x2"]) == 2
     error = capsys.readouterr().err
     assert "pip install 'elmo_jax[tpu]'" in error and error.count("\n") == 1
+
+
+def test_the_memory_of_the_chips_is_the_published_one():
+    """See https://cloud.google.com/tpu/docs; a program can use all but less than 2 GiB of it."""
+    sizes = {name: (chip.memory / 2**30, chip.usable / 2**30) for name, chip in chips.CHIPS.items()}
+    assert {name: int(memory) for name, (memory, _) in sizes.items()} == {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
+    assert all(memory - 2 < usable <= memory for memory, usable in sizes.values())
 
 
 @pytest.mark.parametrize("chip", ["v4:2x2x1", "v5e:1x1", "v5e:16x16", "v5p:4x8x8", "v6e:2x4"])

@@ -113,24 +113,6 @@ def test_rows_are_the_same_whoever_reads_them(char_ids, mixed):
         assert_array_equal(whole.negatives, parts[1].negatives)
 
 
-def test_each_process_reads_only_its_blocks(char_ids):
-    class Counting(list):
-        read: set[int]
-
-        def __getitem__(self, index):
-            self.read.add(index)
-            return super().__getitem__(index)
-
-    blocks = Counting(make_blocks(200))
-    blocks.read = set()
-    batches = make_batches(char_ids, range(2), 8, blocks=blocks)
-    for _ in range(30):
-        next(batches)
-    order = grain.MapDataset.source(list(range(200))).seed(5).shuffle()
-    mine = {order[slot * 8 + row] for slot in range(25) for row in range(2)}
-    assert blocks.read and blocks.read <= mine
-
-
 def test_distinct_words_are_found_once_and_short_ones_first(char_ids):
     batch = next(make_batches(char_ids, range(4), 4, devices=2))
     lengths = (char_ids != PADDING).sum(1)

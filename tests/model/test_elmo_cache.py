@@ -67,6 +67,13 @@ def test_characters_of_another_width_are_refused(bilm, characters):
             with_bilm(variables, bilm, cache)
 
 
+def test_another_number_of_caches_than_of_biLMs_is_refused(bilm, characters):
+    _, variables = made(bilm, characters)
+    for bilms, caches in (([bilm], [None, None]), ([bilm, bilm], [None]), ([], [])):
+        with pytest.raises(UserError, match=f"cache: expected one per biLM, got {len(caches)} for {len(bilms)}"):
+            with_bilm(variables, bilms, caches)
+
+
 def test_words_without_their_cache_are_refused_or_nan(bilm, characters):
     module, variables = made(bilm, characters)
     known = ["the", "…"]

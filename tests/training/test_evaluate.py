@@ -195,27 +195,6 @@ def test_the_work_for_a_window_does_not_grow_with_the_text():
         tracemalloc.stop()
 
 
-def test_the_sums_of_two_processes_are_added(monkeypatch):
-    totals, shorter = evaluation._Totals(MERGED), evaluation._Totals(MERGED)
-    for part, sentence, value in ((totals, 0, 0.1), (totals, 4, 0.25), (shorter, 1, 1e-9)):
-        part.add(jnp.full((2, 1, 1), value), window_of(np.array([[sentence]]), unknown=sentence > 0))
-    others = iter([np.int64(2), np.pad(shorter._sums[:, :2], ((0, 0), (0, 3))).view(np.uint32)])
-    gathered = []
-
-    def gather(mine):
-        gathered.append(mine)
-        return np.stack([mine, next(others)])
-
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(evaluation.multihost_utils, "process_allgather", gather)
-    scores = totals.result()
-    perplexity = scores.perplexity()
-    assert scores.tokens.tolist() == [1, 1, 0, 0, 1] and scores.unknown.tolist() == [0, 1, 0, 0, 1]
-    assert perplexity.tokens == 3 and perplexity.unknown == 2 / 3
-    assert_allclose(-scores.log_probability[0], np.float32([0.1, 1e-9, 0, 0, 0.25]), rtol=1e-12)
-    assert gathered[1].dtype == np.uint32  # a gather of float64 would round it
-
-
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
 def test_a_loss_that_is_not_finite_is_an_error(loss):
     totals = evaluation._Totals(MERGED)

@@ -15,11 +15,11 @@ from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.config import LSTMConfig, OptimizerConfig
 from elmo_jax.distributed import mesh
 from elmo_jax.distributed.cpu import LARGEST_BLOCK
-from elmo_jax.distributed.mesh import AXIS, REPLICATED, WITHIN, make_mesh, to_devices
+from elmo_jax.distributed.mesh import AXIS, REPLICATED, make_mesh, to_devices
 from elmo_jax.model.softmax import log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding, partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, lr_schedule
-from elmo_jax.training.partitioning import BATCH_SPECS, state_specs, step_options
+from elmo_jax.training.partitioning import BATCH_SPECS, step_options
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.state import without_softmax
 from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, forward_only, shared, small_config, with_dropout
@@ -166,36 +166,6 @@ def test_all_devices_hold_the_same_parameters():
     for leaf in jax.tree.leaves((state.params, state.dense_optimizer, state.softmax_accumulator)):
         first, *others = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
-
-
-def test_the_same_function_under_pmap_gives_the_same(monkeypatch):
-    devices = 4
-    training = shared(small_config(), devices)
-    state, metrics = training.run(3)
-
-    def split(array, axis):
-        return jnp.stack(jnp.split(jnp.asarray(array), devices, axis))
-
-    def spread(tree, specs):
-        def one(leaf, spec):
-            if AXIS in spec:
-                return split(leaf, spec.index(AXIS))
-            return jnp.broadcast_to(leaf, (devices, *leaf.shape))
-
-        return jax.tree.map(one, tree, specs)
-
-    monkeypatch.setattr(dense_sharding, "ACROSS", ())  # pmap has one axis
-    for module in ("dense_sharding", "softmax_sharding", "step"):
-        monkeypatch.setattr(f"elmo_jax.training.{module}.AXIS", WITHIN)
-    program = jax.pmap(training.step, axis_name=WITHIN, devices=jax.devices()[:devices])
-    mapped = spread(training.state, state_specs(training.state, training.mesh))
-    char_ids = spread(training.char_ids, REPLICATED)
-    batches = training.host_batches()
-    for n in range(3):
-        batch = spread(next(batches), BATCH_SPECS)
-        mapped, actual = program(mapped, batch, char_ids)
-        assert_allclose(actual.loss[0], metrics[n].loss, atol=1e-6)
-    jax.tree.map(lambda a, b: assert_allclose(a[0], b, atol=1e-6), mapped.params, state.params)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -38,6 +38,8 @@ def test_shapes_have_almost_as_little_padding_as_the_best_ones() -> None:
         rungs = sorted({CPU.round_up(size) for size in sizes})
         choices = itertools.combinations(rungs[:-1], number - 1)
         assert padded(sizes, shapes) <= 1.1 * min(padded(sizes, (*choice, rungs[-1])) for choice in choices)
+    few = [((1, length),) for length in (*[8] * 10, 16, 48)]  # 10 * 8 words of padding, or 32
+    assert choose_shapes(few, 2, CPU) == (((1, 8),), ((1, 48),))
     assert choose_shapes(sizes[:1] * 9, 6, CPU) == (CPU.round_up(sizes[0]),)  # no more shapes than are of use
 
 
