@@ -49,7 +49,7 @@ def test_full_disk_at_the_first_checkpoint(commands: Commands, corpus: Path, tmp
 WILD = """
 import elmo_jax.training.step
 
-elmo_jax.training.step.schedule = lambda config, total_steps: lambda step: 1e30
+elmo_jax.training.step.lr_schedule = lambda config, total_steps: lambda step: 1e30
 """
 
 
