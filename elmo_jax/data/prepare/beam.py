@@ -49,7 +49,7 @@ class BeamRunner(LocalRunner):
           options: Beam's pipeline options, as on a command line.
         """
         super().__init__(folder, 1, False)
-        self._options = shlex.split(options)
+        self._options = _parsed(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
         self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
 
@@ -141,7 +141,7 @@ class BeamRunner(LocalRunner):
             with beam.Pipeline(options=PipelineOptions(self._options)) as pipeline:
                 _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, str(results))
             return sorted(_read_json(str(results)), key=lambda value: value[0])
-        except (Exception, SystemExit) as error:  # of any runner; and argparse ends the process
+        except Exception as error:  # of any runner
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise RunnerFailed(f"--beam {shlex.join(self._options)}: the pipeline failed: {lines[-1]}") from error
         finally:
@@ -149,6 +149,19 @@ class BeamRunner(LocalRunner):
                 path.unlink()
             with contextlib.suppress(OSError, ValueError):
                 self._folder.rmdir()  # empty as long as only the checksums of the text are known
+
+
+def _parsed(options: str) -> list[str]:
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        try:
+            arguments = shlex.split(options)
+            runner = PipelineOptions(arguments).get_all_options(retain_unknown_options=True)["runner"]
+        except (ValueError, SystemExit) as error:  # argparse prints its usage, and ends the process
+            message = printed.getvalue().strip().rpartition("error: ")[2] or str(error)
+            raise UserError(f"--beam {options}: {message}") from None
+    if not runner:
+        raise UserError(f"--beam {options}: names no runner; give --runner=NAME; Beam's default downloads a program")
+    return arguments
 
 
 def _read_json(path: str) -> list[Any]:

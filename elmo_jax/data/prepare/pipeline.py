@@ -48,6 +48,7 @@ from elmo_jax.files import (
 from elmo_jax.interrupts import keep, kept
 from elmo_jax.runs.progress import Progress, say
 
+JOB = "job"  # the file that identifies what was read into the folder of the first reading
 OTHERS = "other"  # the name of the sources without one, where others have names
 
 
@@ -76,28 +77,20 @@ def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: Prepar
     text = _open(sources, options)
     spool = folder.with_name(f".{folder.name}.partial.text")
     runner = _runner(spool, options)
-    with Progress("computing the checksums of the text", show=options.progress):
-        identities = _identities(text, runner)
-    request = {
-        "settings": {
-            "vocabulary_size": options.vocabulary_size,
-            "min_count": options.least_count,
-            "vocabulary_file": whole and digest_of(whole),
-            "base_vocabulary_file": base and digest_of(base),
-            "heldout_fraction": options.fraction or (None if options.heldout_sources else 0.0),
-            "errors": options.text.errors,
-            "language": options.text.language,
-        },
-        "sources": identities[: text.trained],
-        "heldout_sources": identities[text.trained :] or None,
-    }
-    if _is_there(folder, request, spool):
+    if _is_there(folder, spool):
+        changes = _changes(Corpus.open(folder, to_train=False).report, _request(text, options, whole, base, runner))
+        if changes:
+            raise UserError(
+                f"{folder}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"
+            )
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out, to_train=False)
     try:
-        with _new_folder(folder) as new, _first_reading(spool, request, identities, options.progress):
-            report = CorpusWriter(new, spool, text, whole or base or [], options, runner).write()
-            _write_report(new, request, report, options.progress)
+        with _new_folder(folder) as new:
+            request = _request(text, options, whole, base, runner)
+            with _first_reading(spool, request, options.progress):
+                report = CorpusWriter(new, spool, text, whole or base or [], options, runner).write()
+                _write_report(new, request, report, options.progress)
     except RunnerFailed as error:
         raise UserError(f"{error}{kept()}") from error
     except OSError as error:
@@ -135,7 +128,8 @@ def _new_folder(out: epath.Path) -> Iterator[epath.Path]:
         with atomic_folder(Path(out)) as folder:
             yield epath.Path(folder)
         return
-    from elmo_jax.runs.lock import locked
+
+    from elmo_jax.runs.lock import locked  # imports JAX
 
     def clear() -> None:
         for name in (BLOCKS, LEXICON, VOCABULARY):
@@ -153,18 +147,16 @@ def _new_folder(out: epath.Path) -> Iterator[epath.Path]:
 
 
 @contextlib.contextmanager
-def _first_reading(
-    folder: epath.Path, request: dict[str, Any], identities: list[dict[str, Any]], show: bool
-) -> Iterator[None]:
+def _first_reading(folder: epath.Path, request: dict[str, Any], show: bool) -> Iterator[None]:
     """A context with the folder of the first reading, and the files that a stopped command has finished, if any.
 
     The folder is kept when the command is stopped, when a worker dies and when the disk is full. This process has
     locked the temporary folder of the corpus.
     """
     settings = {name: request["settings"][name] for name in ("errors", "language")}
-    sources = [{**identity, "source": ""} for identity in identities]
+    sources = [{**identity, "source": ""} for identity in [*request["sources"], *(request["heldout_sources"] or [])]]
     versions = [importlib.metadata.version(name) for name in ("elmo_jax", "sentencex", "sacremoses")]
-    asked, job = digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / "job"
+    asked, job = digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / JOB
     is_same = job.exists() and job.read_text(encoding="utf-8") == asked
     if finished := len(list(folder.glob(f"*{PIECE}"))):
         other = "begins again, since its pieces are of another text or of other settings"
@@ -230,23 +222,50 @@ def _check_outside(out: epath.Path, sources: Sequence[str]) -> None:
             raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 
-def _identities(text: Text, runner: LocalRunner) -> list[dict[str, Any]]:
+def _request(
+    text: Text, options: PrepareOptions, whole: list[str] | None, base: list[str] | None, runner: LocalRunner
+) -> dict[str, Any]:
+    """Returns what identifies a corpus in its report: the settings, and the checksums of the text."""
     paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
-    digests = iter(runner.map(file_digest, paths, workers=1))
-    identities: list[dict[str, Any]] = [
-        {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in text.sources
+    with Progress("computing the checksums of the text", show=options.progress):
+        digests = iter(runner.map(file_digest, paths, workers=1))
+        identities: list[dict[str, Any]] = [
+            {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in text.sources
+        ]
+    identities = [
+        identity | ({"name": name} if name else {}) for identity, name in zip(identities, text.names, strict=True)
     ]
-    return [identity | ({"name": name} if name else {}) for identity, name in zip(identities, text.names, strict=True)]
+    return {
+        "settings": {
+            "vocabulary_size": options.vocabulary_size,
+            "min_count": options.least_count,
+            "vocabulary_file": whole and digest_of(whole),
+            "base_vocabulary_file": base and digest_of(base),
+            "heldout_fraction": options.fraction or (None if options.heldout_sources else 0.0),
+            "errors": options.text.errors,
+            "language": options.text.language,
+        },
+        "sources": identities[: text.trained],
+        "heldout_sources": identities[text.trained :] or None,
+    }
 
 
-def _is_there(out: epath.Path, request: dict[str, Any], spool: epath.Path) -> bool:
-    """Returns whether `out` holds the requested corpus; raises `UserError` if it holds anything else."""
-    if not (out / REPORT).exists():
-        was_killed = in_bucket(out) and spool.exists()  # while it wrote there
-        if was_killed or not out.exists() or (out.is_dir() and not any(out.iterdir())):
+def _is_there(out: epath.Path, spool: epath.Path) -> bool:
+    """Returns whether `out` holds a corpus; raises `UserError` if it holds anything else."""
+    if (out / REPORT).exists():
+        return True
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    if in_bucket(out):  # where a launch that was killed may have left its lease, and the corpus that it was writing
+        from elmo_jax.runs.lock import LEASE
+
+        if (spool / JOB).exists() or all(path.name == LEASE for path in out.iterdir()):
             return False
-        raise UserError(f"{out}: holds something that is not a corpus; choose another folder")
-    report = Corpus.open(out, to_train=False).report
+    raise UserError(f"{out}: holds something that is not a corpus; choose another folder")
+
+
+def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
+    """Returns in what the corpus with this report differs from the requested one."""
     changes = [
         f"{key} {report['settings'][key]} there, {value} now"
         for key, value in request["settings"].items()
@@ -263,8 +282,4 @@ def _is_there(out: epath.Path, request: dict[str, Any], spool: epath.Path) -> bo
                 # The name does not identify the text: the same file may be reached by another path.
                 if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}
             ]
-    if changes:
-        raise UserError(
-            f"{out}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"
-        )
-    return True
+    return changes

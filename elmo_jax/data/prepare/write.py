@@ -93,7 +93,8 @@ class CorpusWriter:
         if 2 * sum(summary.unspaced_bytes for summary in summaries) > sum(summary.text_bytes for summary in summaries):
             raise UserError(unspaced)
         if not any(summary.words for summary in summaries):
-            raise UserError("no words in the text; its lines are all empty")
+            names = ", ".join(source.name for source in sources)
+            raise UserError(f"{names}: no words in the text; its lines are all empty")
         return summaries
 
     def _divided(self, summaries: Sequence[Summary]) -> list[Planned]:
