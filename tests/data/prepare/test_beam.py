@@ -18,6 +18,7 @@ import pytest
 
 from elmo_jax.data import blocks
 from elmo_jax.data.prepare import pieces
+from elmo_jax.files import atomic_folder
 from tests.data.prepare.corpora import files, make, refusal
 
 pytest.importorskip("apache_beam", reason="needs Apache Beam: pip install 'elmo_jax[beam]', as make test-slow does")
@@ -94,9 +95,29 @@ def test_mistakes_in_the_text_are_those_of_the_local_run(tmp_path: Path) -> None
         assert refusal(tmp_path / "out", path, beam=IN_MEMORY, workers=None) == expected
         assert not (tmp_path / "out").exists()
     assert "workers and pipeline options" in refusal(tmp_path / "out", path, beam=IN_MEMORY)
-    assert "--beam --runner=NoRunner: the pipeline failed: " in refusal(
-        tmp_path / "out", tmp_path / "latin1.txt", beam="--runner=NoRunner", workers=None
-    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--runner=NoRunner", "--runner=NoRunner: the pipeline failed: "),
+        ("--runner=FnApiRunner '", "No closing quotation"),
+        ("FnApiRunner", "names no runner"),
+        ("--runner=FnApiRunner --direct_num_workers=two", "argument --direct_num_workers: invalid int value: 'two'"),
+    ],
+)
+def test_wrong_options_of_beam(tmp_path: Path, capfd: pytest.CaptureFixture[str], options: str, expected: str) -> None:
+    (tmp_path / "text.txt").write_text("A text.\n\nAnother text.\n")
+    assert expected in refusal(tmp_path / "out", tmp_path / "text.txt", beam=options, workers=None)
+    assert "usage" not in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_a_second_launch_is_refused_before_it_works(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A text.\n\nAnother text.\n")
+    with atomic_folder(tmp_path / "out"):
+        refused = refusal(tmp_path / "out", tmp_path / "text.txt", beam="--runner=NoRunner", workers=None)
+    assert "another process is preparing it" in refused
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="b.txt, line 200001: byte 0xe9 is not UTF-8"):
             prepare(names, tmp_path / "out", PrepareOptions(workers=workers, progress=False))
     (tmp_path / "spaces.txt").write_text(" \n\n<S> </S>\n")
-    assert "no words in the text" in refusal(tmp_path / "out", tmp_path / "spaces.txt")
+    assert "spaces.txt: no words in the text" in refusal(tmp_path / "out", tmp_path / "spaces.txt")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b.txt", "spaces.txt"]
 
 
