@@ -201,8 +201,12 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    if options.format == "auto" and content.lstrip().startswith('{"'):
-        raise UserError(f"{where}: JSON in place of text; name the file .jsonl, or give --format raw")
+    first = content.strip().partition("\n")[0]
+    column = getattr(trained.config.data, "text", None)  # of tasks that read tables
+    has_columns = texts == 1 and ("\t" in first or column in first.split(","))
+    if options.format == "auto" and (first.startswith('{"') or has_columns):
+        kind = "columns" if has_columns else "JSON"
+        raise UserError(f"{where}: {kind} in place of text; give a file whose name has the ending, or --format raw")
     by_line = texts > 1 or reads_texts or (options.format == "lines" and not reads_documents)
     if not by_line or not content:
         return _examples([content], where, options.format, trained)

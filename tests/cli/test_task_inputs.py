@@ -98,16 +98,30 @@ def test_a_text_of_a_classifier_is_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["input.txt", "-"])
-def test_json_is_not_read_as_prose(tmp_path, monkeypatch, name):
-    content = '{"text": "He sat, so.", "id": 7}\n'
+@pytest.mark.parametrize(
+    ("task", "content", "kind"),
+    [
+        ("sst", '{"text": "He sat, so.", "id": 7}\n', "JSON"),
+        ("sst", 'id,text,label\n7,"He sat, so.",x\n', "columns"),
+        ("pos", "1\tHe\t_\tX\n", "columns"),
+    ],
+)
+def test_examples_are_not_read_as_prose(tmp_path, monkeypatch, name, task, content, kind):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     given = str(tmp_path / name) if name != "-" else name
     (tmp_path / "input.txt").write_text(content)
-    with pytest.raises(UserError, match=f"{name}: JSON in place of text; name the file .jsonl, or give --format raw"):
-        _inputs(argparse.Namespace(text=None, input=given, format="auto"), Untrained("sst"))
-    (example,) = read(tmp_path, content, format="data", task="sst", name="a.jsonl")
+    with pytest.raises(UserError, match=f"{name}: {kind} in place of text; give a file whose name has the ending, or"):
+        _inputs(argparse.Namespace(text=None, input=given, format="auto"), Untrained(task))
+    assert len(read(tmp_path, content, format="raw", task=task)) == content.count("\n")
+
+
+def test_a_named_file_has_examples(tmp_path):
+    (example,) = read(tmp_path, '{"text": "He sat, so.", "id": 7}\n', format="data", task="sst", name="a.jsonl")
     assert (example.id, example.texts[0]) == ("7", ["He", "sat", ",", "so", "."])
-    assert len(read(tmp_path, content, format="raw", task="sst")) == 1
+    with pytest.raises(UserError, match="a.jsonl, line 1: .*two fields of one name: text, text"):
+        read(tmp_path, '{"text": "Yes", "text": "No"}\n', format="data", task="sst", name="a.jsonl")
+    (prose,) = read(tmp_path, "\tHe sat, and text is a word.\n", format="auto", task="pos")
+    assert prose[0] == "He"
 
 
 def test_two_texts_with_commas_are_not_a_row(tmp_path):
@@ -172,7 +186,8 @@ def test_a_file_that_is_neither_is_named(tmp_path):
         UserError, match="ner.txt, line 2: expected 2 columns, .* if this is running text, give --format"
     ):
         _inputs(options, Untrained("ner", train="train.txt"))
-    assert len(_inputs(options, Untrained("ner"))) == 1
+    with pytest.raises(UserError, match="ner.txt: columns in place of text"):
+        _inputs(options, Untrained("ner"))
     with pytest.raises(UserError, match="nowhere.csv: cannot be read"):
         Untrained("sst").read(str(tmp_path / "nowhere.csv"))
 

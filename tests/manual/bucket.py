@@ -180,7 +180,7 @@ def test_a_corpus_and_its_text_in_the_bucket(
 
 
 def test_mistakes_of_text_in_a_bucket_are_one_line(run: epath.Path, text: Path) -> None:
-    """And nothing is left of the corpus."""
+    """Nothing is left of a corpus whose text has a mistake."""
     there, out = "gs://bucket/wrong", run.parent / "none"
     for beam in ({}, ON_BEAM):
         (run.parent / "wrong" / "a.txt").write_bytes(b"A line.\n\nA caf\xe9.\n")

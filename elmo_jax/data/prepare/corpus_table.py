@@ -33,7 +33,7 @@ def describe(corpus: Corpus) -> str:
         ("language", corpus.language),
         ("over 48 bytes", f"{lexicon['long_words']:,} distinct, {lexicon['long_word_uses']:,} uses (cut)"),
         ("lines without words", f"{text['empty_lines']:,}"),
-        ("special words in the text", f"{text['special_words_dropped']:,} (dropped)"),
+        ("<S>, </S>, <UNK>", f"{text['special_words_dropped']:,} (dropped)"),
         ("lines not UTF-8", f"{text['replaced_lines']:,} (replaced)"),
     ]
     if text["unspaced_documents"]:

@@ -25,10 +25,11 @@ def read_json(path: Path, text: str, number: int) -> Any:
     """Returns the value of a JSON text, whose first line is the line `number` of the file.
 
     Raises:
-      UserError: it is not JSON, is nested too deeply, or has a number that is too long or half of a surrogate pair.
+      UserError: it is not JSON, is nested too deeply, or has a number that is too long, half of a surrogate pair, or an
+        object with two fields of one name.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -39,6 +40,13 @@ def read_json(path: Path, text: str, number: int) -> Any:
     except (ValueError, RecursionError) as error:
         raise error_at(path, number, f"not JSON that can be read ({' '.join(str(error).split())[:80]})") from None
     return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError(f"an object has two fields of one name: {', '.join(name for name, _ in pairs)}")
+    return fields
 
 
 def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:

@@ -1,4 +1,4 @@
-"""In every task model, ELMo enters at the input and, with a mix of its own, at the output (paper, section 3.2)."""
+"""In every task model, ELMo enters at the input and, with a second mix, at the output (paper, section 3.2)."""
 
 from __future__ import annotations
 
