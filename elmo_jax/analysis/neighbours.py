@@ -17,7 +17,7 @@ from elmo_jax.data.prepare.text import Errors, tokenize, unspaced_error
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
-from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers, unpack_layers
+from elmo_jax.tasks.core.elmo_vectors import LayerCache, make, unpack_layers
 
 Words = tuple[str, ...]
 BATCH = 64  # sentences embedded together by `nearest_uses`
@@ -120,7 +120,7 @@ def nearest(
     """
     distinct = list(dict.fromkeys(words for words in sentences if words))
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
-    stored = LayerCache(compute_layers(folder, bilm, distinct, "float16").files)
+    stored = LayerCache(make(folder, bilm, distinct, "float16").files)
     cosines = np.empty((len(queries), sum(map(len, distinct))), np.float32)  # [Q, N]
     ends = np.cumsum([len(words) for words in distinct])
     with Progress("comparing", "words", cosines.shape[1]) as progress:

@@ -17,7 +17,7 @@ from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
 from elmo_jax.files import digest_of, listed, read_checksummed_json, write_checksummed_json
 from elmo_jax.runs.result import plot
-from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers, unpack_layers
+from elmo_jax.tasks.core.elmo_vectors import LayerCache, make, unpack_layers
 
 Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the ends of its error bar
 
@@ -42,7 +42,7 @@ class Vectors(NamedTuple):
 
 def embed(folder: Path, bilm: Any, sentences: Sequence[tuple[str, ...]]) -> Vectors:
     """Returns the layers of some sentences, computed first if they are not in the folder."""
-    return Vectors(LayerCache(compute_layers(folder, bilm, sentences, "float16").files), bilm.config)
+    return Vectors(LayerCache(make(folder, bilm, sentences, "float16").files), bilm.config)
 
 
 def script_parser(description: str, quick: str) -> argparse.ArgumentParser:

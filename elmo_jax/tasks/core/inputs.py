@@ -26,7 +26,7 @@ from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
 from elmo_jax.model.token_encoder import uniform
 from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
-from elmo_jax.tasks.core.layer_cache import stored_size, unpack_layers
+from elmo_jax.tasks.core.elmo_vectors import stored_size, unpack_layers
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import Arrays, Embedded
 from elmo_jax.types import Tree

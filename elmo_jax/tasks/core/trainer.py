@@ -24,8 +24,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.interrupts import Stopped, StopSignals
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes, predict, size_of, with_overflow
+from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
-from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers
 from elmo_jax.tasks.core.optimizer import learning_rate
 from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
 from elmo_jax.tasks.core.setup import ADVICE, SPLITS, TaskSetup, rows_of, shapes_in
@@ -83,7 +83,7 @@ class Trainer:
             if setup.bilm is not None and self.layers_are_given:
                 rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
                 folder = files.local(setup.config.elmo.cache or workdir / "elmo")
-                self._layers = LayerCache(compute_layers(folder, setup.bilm, rows, setup.config.elmo.dtype).files)
+                self._layers = LayerCache(make(folder, setup.bilm, rows, setup.config.elmo.dtype).files)
 
     def _layers_of(self, rows: Rows) -> list[Any]:
         """Returns the frozen layers of each row; none of rows that only fill a batch, nor for compilation."""

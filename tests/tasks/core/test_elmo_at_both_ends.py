@@ -13,8 +13,8 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import load_bilm
 from elmo_jax.tasks.core import vocabulary
 from elmo_jax.tasks.core.data import CPU, TaskData, choose_shapes
+from elmo_jax.tasks.core.elmo_vectors import stored_size
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.layer_cache import stored_size
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, rows_of
 from elmo_jax.tasks.formats.sources import read_part

@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax import EmbeddingBiLM, UserError
 from elmo_jax.embedding.shards import DamagedFile, Shard
-from elmo_jax.tasks.core import layer_cache
-from elmo_jax.tasks.core.layer_cache import Computed, LayerCache, compute_layers
+from elmo_jax.tasks.core import elmo_vectors
+from elmo_jax.tasks.core.elmo_vectors import Computed, LayerCache, make
 from tests.analysis.texts import CONFIG, tiny_bilm
 
 SENTENCES = [
@@ -33,7 +33,7 @@ def bilm() -> EmbeddingBiLM:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes files small, so that there are several."""
-    monkeypatch.setattr(layer_cache, "WORDS_PER_FILE", 3)
+    monkeypatch.setattr(elmo_vectors, "WORDS_PER_FILE", 3)
 
 
 def plain(bilm: EmbeddingBiLM) -> np.ndarray:
@@ -44,32 +44,32 @@ def plain(bilm: EmbeddingBiLM) -> np.ndarray:
 def layers_of(made: Computed) -> np.ndarray:
     """Returns the layers [N, L+1, 2P] of all words that are on disk."""
     stored = LayerCache(made.files)
-    layers = [layer_cache.unpack_layers(stored[words][None], CONFIG, np)[0] for words in SENTENCES]
+    layers = [elmo_vectors.unpack_layers(stored[words][None], CONFIG, np)[0] for words in SENTENCES]
     return np.concatenate(layers, axis=1).swapaxes(0, 1)
 
 
 def test_stored_layers_are_those_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    made = compute_layers(tmp_path, bilm, SENTENCES, "float32")
+    made = make(tmp_path, bilm, SENTENCES, "float32")
     assert len(made.files) == 4
     assert_allclose(layers_of(made), plain(bilm), atol=1e-6)
     numbers = LayerCache(made.files)[SENTENCES[0]][None]
     assert_array_equal(
-        layer_cache.unpack_layers(jnp.asarray(numbers), CONFIG), layer_cache.unpack_layers(numbers, CONFIG, np)
+        elmo_vectors.unpack_layers(jnp.asarray(numbers), CONFIG), elmo_vectors.unpack_layers(numbers, CONFIG, np)
     )
 
 
 def test_float16_is_rounded(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    assert_array_equal(layers_of(compute_layers(tmp_path, bilm, SENTENCES, "float16")), plain(bilm).astype(np.float16))
+    assert_array_equal(layers_of(make(tmp_path, bilm, SENTENCES, "float16")), plain(bilm).astype(np.float16))
 
 
 def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    first = compute_layers(tmp_path, bilm, SENTENCES, "float16")
+    first = make(tmp_path, bilm, SENTENCES, "float16")
     distinct = sum(map(len, set(SENTENCES)))
     assert first.words == distinct
-    again = compute_layers(tmp_path, bilm, SENTENCES[::-1], "float16")
+    again = make(tmp_path, bilm, SENTENCES[::-1], "float16")
     assert again.words == 0
     assert_array_equal(layers_of(again), layers_of(first))
-    other = compute_layers(tmp_path, tiny_bilm(1), SENTENCES, "float16")  # never another biLM's vectors
+    other = make(tmp_path, tiny_bilm(1), SENTENCES, "float16")  # never another biLM's vectors
     assert other.words == distinct
     assert not np.array_equal(layers_of(other), layers_of(first))
 
@@ -77,7 +77,7 @@ def test_what_is_on_disk_is_not_embedded_again(tmp_path: Path, bilm: EmbeddingBi
 def test_a_process_that_was_killed_continues(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plainly = layer_cache.write_shard
+    plainly = elmo_vectors.write_shard
 
     def until_the_third(path: Path, *rest: Any) -> None:
         if len(list(tmp_path.glob("*.layers"))) == 2:
@@ -85,36 +85,36 @@ def test_a_process_that_was_killed_continues(
         plainly(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(layer_cache, "write_shard", until_the_third)
+        patch.setattr(elmo_vectors, "write_shard", until_the_third)
         with pytest.raises(KeyboardInterrupt):
-            compute_layers(tmp_path, bilm, SENTENCES, "float16")
+            make(tmp_path, bilm, SENTENCES, "float16")
     written = sum(sum(Shard(path).lengths) for path in tmp_path.glob("*.layers"))
-    actual = compute_layers(tmp_path, bilm, SENTENCES, "float16")
+    actual = make(tmp_path, bilm, SENTENCES, "float16")
     assert 0 < written and actual.words == sum(map(len, set(SENTENCES))) - written
     assert_array_equal(layers_of(actual), plain(bilm).astype(np.float16))
 
 
 def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    first = compute_layers(tmp_path, bilm, SENTENCES, "float32")
+    first = make(tmp_path, bilm, SENTENCES, "float32")
     assert first.words == WORDS - 3  # one of them occurs twice
     before = {path: path.read_bytes() for path in tmp_path.glob("*.layers")}
-    more = compute_layers(tmp_path, bilm, [("so", "it", "is"), *reversed(SENTENCES)], "float32")
+    more = make(tmp_path, bilm, [("so", "it", "is"), *reversed(SENTENCES)], "float32")
     assert more.words == 3 and {path: path.read_bytes() for path in before} == before
     assert len(list(tmp_path.glob("*.layers"))) == len(before) + 1
-    part = compute_layers(tmp_path, bilm, SENTENCES[:2], "float32")
+    part = make(tmp_path, bilm, SENTENCES[:2], "float32")
     assert part.words == 0 and len(part.files) < len(more.files)
     stored = LayerCache(more.files)
     for words in [("so", "it", "is"), *SENTENCES]:
         layers = bilm.embed([words])[0][0]
-        assert_allclose(layer_cache.unpack_layers(stored[words][None], bilm.config)[0], layers, atol=1e-6)
-    assert compute_layers(tmp_path, bilm, SENTENCES, "float16").words == first.words
-    split = compute_layers(tmp_path, bilm, [("so it", "is")], "float32")  # other words, though the text is the same
+        assert_allclose(elmo_vectors.unpack_layers(stored[words][None], bilm.config)[0], layers, atol=1e-6)
+    assert make(tmp_path, bilm, SENTENCES, "float16").words == first.words
+    split = make(tmp_path, bilm, [("so it", "is")], "float32")  # other words, though the text is the same
     assert split.words == 2
 
 
 @pytest.mark.parametrize("place", ["header", "numbers", "key", "words", "checksum", "number", "length"])
 def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str) -> None:
-    compute_layers(tmp_path, bilm, [("a", "boat")], "float16")
+    make(tmp_path, bilm, [("a", "boat")], "float16")
     (path,) = tmp_path.glob("*.layers")
     content = bytearray(path.read_bytes())
     if place == "length":
@@ -125,16 +125,16 @@ def test_damaged_files_are_named(tmp_path: Path, bilm: EmbeddingBiLM, place: str
         content[positions.get(place, len(content) - 8)] ^= 0x10
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path}: .*damaged .*; delete the file, which is then made again"):
-        LayerCache(compute_layers(tmp_path, bilm, [("a", "boat")], "float16").files)[("a", "boat")]
+        LayerCache(make(tmp_path, bilm, [("a", "boat")], "float16").files)[("a", "boat")]
     path.write_bytes(b"")
     with pytest.raises(UserError, match="damaged"):
-        compute_layers(tmp_path, bilm, [("a", "boat")], "float16")
+        make(tmp_path, bilm, [("a", "boat")], "float16")
     path.unlink()
-    assert compute_layers(tmp_path, bilm, [("a", "boat")], "float16").words == 2
+    assert make(tmp_path, bilm, [("a", "boat")], "float16").words == 2
 
 
 def test_too_many_open_files_are_no_damage(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    compute_layers(tmp_path, bilm, [("a", "boat")], "float16")
+    make(tmp_path, bilm, [("a", "boat")], "float16")
     (path,) = tmp_path.glob("*.layers")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -150,16 +150,16 @@ def test_too_many_open_files_are_no_damage(tmp_path: Path, bilm: EmbeddingBiLM) 
 def test_a_disk_without_room_is_told_before_the_work(
     tmp_path: Path, bilm: EmbeddingBiLM, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compute_layers(tmp_path, bilm, SENTENCES[:1], "float16")
+    make(tmp_path, bilm, SENTENCES[:1], "float16")
     assert f"{tmp_path}: vectors of 3 words: 0.2 kB\n" in capsys.readouterr().err
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
-    compute_layers(tmp_path, bilm, SENTENCES[:1], "float16")  # on disk
+    make(tmp_path, bilm, SENTENCES[:1], "float16")  # on disk
     assert capsys.readouterr().err == ""
     with pytest.raises(UserError, match="vectors of 3 words: 0.2 kB, and the disk has 0.0 kB free; choose another"):
-        compute_layers(tmp_path / "new" / "folder", bilm, SENTENCES[:1], "float16")
+        make(tmp_path / "new" / "folder", bilm, SENTENCES[:1], "float16")
     assert not (tmp_path / "new").exists()
 
 
 def test_no_sentences(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
-    vectors = compute_layers(tmp_path, bilm, [()], "float16")
+    vectors = make(tmp_path, bilm, [()], "float16")
     assert not vectors.files and vectors.words == 0

@@ -11,12 +11,12 @@ import elmo_jax
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.shards import Shard
 from elmo_jax.errors import UserError
-from elmo_jax.tasks.core import layer_cache, trained_task
+from elmo_jax.tasks.core import elmo_vectors, trained_task
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import MOST_PAIRS, TaskData, with_overflow
+from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import TextEncoder
-from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers
 from elmo_jax.tasks.core.setup import TaskSetup, check_labels
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
@@ -70,7 +70,7 @@ def test_a_disk_without_room_for_the_layers_is_told(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(layer_cache, "write_shard", full)
+    monkeypatch.setattr(elmo_vectors, "write_shard", full)
     monkeypatch.setenv("HOME", str(tmp_path))
     elmo = (f"bilm={folder / 'bilm'}", "elmo.cache=~/layers")
     with pytest.raises(UserError, match=r"layers: cannot be written \(No space left on device\)"):
@@ -98,7 +98,7 @@ def test_no_layers_are_stored_of_sentences_that_are_too_long_to_be_trained_on(
 
 def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Path) -> None:
     bilm, sentences = elmo_jax.load_bilm("english"), [["a", "b"], ["c"], ["d", "e", "f"]]
-    expected = LayerCache(compute_layers(tmp_path, bilm, sentences, "float16").files)
+    expected = LayerCache(make(tmp_path, bilm, sentences, "float16").files)
     layers = [np.array(expected[sentence]) for sentence in sentences]
     (path,) = tmp_path.glob("*.layers")
     whole, refused = path.read_bytes(), 0
@@ -106,7 +106,7 @@ def test_damage_anywhere_in_stored_layers_is_refused_or_made_again(tmp_path: Pat
     for damaged in [*cuts, whole + b"x", *(flipped(whole, position) for position in [*range(0, 212, 4), 300])]:
         path.write_bytes(damaged)
         try:
-            actual = LayerCache(compute_layers(tmp_path, bilm, sentences, "float16").files)
+            actual = LayerCache(make(tmp_path, bilm, sentences, "float16").files)
             for sentence, layer in zip(sentences, layers, strict=True):
                 np.testing.assert_allclose(actual[sentence], layer, atol=2e-2)
         except UserError as error:

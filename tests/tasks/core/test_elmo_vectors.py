@@ -17,10 +17,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from elmo_jax.config import LSTMConfig, ModelConfig
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.embedding.bilm import frozen_tree
-from elmo_jax.tasks.core import layer_cache
+from elmo_jax.tasks.core import elmo_vectors
 from elmo_jax.tasks.core.config import ElmoConfig, TaskConfig, WordVectorsConfig
+from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import Inputs, TextEncoder, embedded
-from elmo_jax.tasks.core.layer_cache import LayerCache, compute_layers
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.vocabulary import Vocabulary, WordTable
 from elmo_jax.tasks.registry import get_task
@@ -31,7 +31,7 @@ SENTENCES = [("the", "old", "boat"), ("fish",), ("a", "boat", "sinks")]
 
 def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The second begins while the first has an empty file; `flock` keeps descriptors apart, also in one process."""
-    bilm, write, writes = tiny_bilm(), layer_cache.write_shard, []
+    bilm, write, writes = tiny_bilm(), elmo_vectors.write_shard, []
     second_began = threading.Event()
 
     def slow_write(*arguments: Any) -> None:
@@ -39,10 +39,10 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         second_began.wait(60)
         write(*arguments)
 
-    monkeypatch.setattr(layer_cache, "write_shard", slow_write)
+    monkeypatch.setattr(elmo_vectors, "write_shard", slow_write)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(compute_layers, tmp_path, bilm, SENTENCES, "float32")
-        second = pool.submit(compute_layers, tmp_path, bilm, SENTENCES, "float32")
+        first = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
+        second = pool.submit(make, tmp_path, bilm, SENTENCES, "float32")
         printed = ""
         while "waiting" not in printed and len(writes) < 2 and not second.done():
             time.sleep(0.01)
@@ -53,7 +53,7 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     for sentence in SENTENCES:
         assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
-        assert_allclose(layer_cache.unpack_layers(stored[0][sentence][None], bilm.config)[0], layers, atol=1e-6)
+        assert_allclose(elmo_vectors.unpack_layers(stored[0][sentence][None], bilm.config)[0], layers, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -65,7 +65,7 @@ def test_layers_that_are_computed_are_rounded_as_stored_ones(tmp_path: Path, dty
     vocabulary, mesh = Vocabulary([], [], config.word_vectors), make_mesh(jax.devices()[:1])
     setup = TaskSetup(get_task("pos"), config, {}, vocabulary, table, bilm, mesh)
     module = Inputs(config, bilm.config)
-    files = LayerCache(compute_layers(tmp_path, bilm, SENTENCES, dtype).files)
+    files = LayerCache(make(tmp_path, bilm, SENTENCES, dtype).files)
     stored = lambda rows: [files[words] if words else () for words in rows]  # noqa: E731
     first = TextEncoder(setup, stored)(SENTENCES, 3, 4)
     variables = module.init(jax.random.key(0), first, deterministic=True)
@@ -88,6 +88,6 @@ def test_one_layer_alone(choice: str, layer: int) -> None:
     module = Inputs(TaskConfig(elmo=ElmoConfig(layers=choice, dropout=0.0)), bilm)
     text = {"mask": mask, "layers": stored}
     (embedded, penalty), _ = module.init_with_output(jax.random.key(0), text, deterministic=True)
-    expected = layer_cache.unpack_layers(stored, bilm)[:, layer] * mask[..., None]
+    expected = elmo_vectors.unpack_layers(stored, bilm)[:, layer] * mask[..., None]
     assert_allclose(embedded.vectors, expected[..., : 3 if choice == "token" else 6], rtol=1e-6)
     assert penalty == 0

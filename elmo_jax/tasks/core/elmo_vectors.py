@@ -79,13 +79,13 @@ def unpack_layers(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
 
 
 class Computed(NamedTuple):
-    """The result of `compute_layers`."""
+    """The result of `make`."""
 
     files: list[Shard]  # those with some of the sentences
     words: int  # the number of words that were not on disk
 
 
-def compute_layers(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
+def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
     """Opens the files with the layers of some sentences, and computes first those that are missing.
 
     The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each, so
