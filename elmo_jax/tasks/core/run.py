@@ -115,8 +115,7 @@ def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None
             predictions = predict(trainer.setup, trainer.program, models, data)
             scores[name] = task.score(data.examples, predictions)
             if folder is not None:
-                for ending, text in task.files(data.examples, predictions).items():
-                    files.write_text(folder / f"{name}.predictions{ending}", text)
+                files.write_text(folder / f"{name}.predictions", task.write(data.examples, predictions))
     return scores
 
 

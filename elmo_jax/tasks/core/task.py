@@ -174,10 +174,6 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
         """Returns the predictions, with the gold annotation if there is one, in the task's own file format."""
 
-    def files(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, str]:
-        """Returns the files of predictions by the ending that is added to their name, "" for that of `write`."""
-        return {"": self.write(examples, predictions)}
-
     @abc.abstractmethod
     def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
         """Returns examples without annotation for `predict`.

@@ -178,8 +178,8 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
 
     Args:
       path: a text file with a word and its numbers per line, separated by spaces or tabs, like GloVe's, with or without
-        word2vec's first line of two numbers; or word2vec's own `.bin`; plain or compressed. Or `glove-6b-50d` for the
-        vectors of the package of that name.
+        word2vec's first line of two numbers; plain or compressed. Or `glove-6b-50d` for the vectors of the package of
+        that name.
       wanted: the words to look up, as they are spelled in the file; None for all words of the file.
 
     Returns:
@@ -196,36 +196,13 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
+    if without_suffix(file).suffix == ".bin":
+        raise UserError(f"{path}: expected vectors as text; gensim's save_word2vec_format(binary=False) writes them")
     with Progress(f"reading {file}"), reading(file), open_text(file) as stream:
-        if without_suffix(file).suffix == ".bin":
-            return _read_binary(file, stream, words)
         return _read_text(file, stream, words)
 
 
-def _read_binary(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
-    """Reads what word2vec writes with `-binary 1`: N and D in a line, then word, space and D float32 numbers each."""
-    head = stream.readline(64).split()
-    if len(head) != 2 or not all(part.isdigit() for part in head):
-        raise UserError(f"{path}: expected word2vec's .bin, which begins with the numbers of words and of dimensions")
-    count, dim = map(int, head)
-    vectors: dict[str, np.ndarray] = {}
-    for number in range(1, count + 1):
-        letters = bytearray()
-        while (letter := stream.read(1)) not in (b" ", b""):
-            letters += letter
-        data = stream.read(4 * dim)
-        if len(data) < 4 * dim:
-            raise UserError(f"{path}: ends at word {number:,} of {count:,}; get the file again")
-        word = letters.removeprefix(b"\n").decode("utf-8", "replace")
-        if (wanted is None or word in wanted) and word not in vectors:
-            vectors[word] = np.frombuffer(data, "<f4").astype(np.float32)
-            if not np.isfinite(vectors[word]).all():
-                raise UserError(f"{path}, word {number}: the vector of {word!r} has numbers that are not finite")
-    return vectors
-
-
 def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
-    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
     vectors: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(stream, 1):
