@@ -43,7 +43,7 @@ class SquadDataConfig(TaskDataConfig):
 
     missing: Missing = setting(
         "error",
-        "Whether a question without an answer, or whose answer is not in its paragraph, is an error or skipped.",
+        "Whether a question without an answer, or with one outside its paragraph, is an error or skipped.",
     )
 
 
@@ -173,7 +173,7 @@ def normalize(answer: str) -> str:
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Returns F1 of the words of two normalized answers, compared as multisets, between 0 and 1; 0 for two empty ones."""
+    """Returns F1 of the words of two normalized answers as multisets, between 0 and 1; 0 for two empty ones."""
     words, gold_words = normalize(predicted).split(), normalize(gold).split()
     common = sum((Counter(words) & Counter(gold_words)).values())
     if not common:

@@ -17,8 +17,7 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import allowed_transitions, constrained, viterbi_decode
-from elmo_jax.tasks.ner.model import NERModel
-from elmo_jax.tasks.ner.task import TASK, NERDataConfig
+from elmo_jax.tasks.ner.task import TASK, NERDataConfig, NERModel
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.problems import PROBLEMS, config_of
 from tests.tasks.tagging import write_problem

@@ -115,8 +115,8 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path, capsys):
         ({"answers": {}}, ".answers: expected a list, found '{}'"),
         (
             {"answers": []},
-            ": the question 'q' has no answers, or the first one is empty; config.data.missing=skip leaves such questions"
-            " out",
+            ": the question 'q' has no answers, or the first one is empty; config.data.missing=skip leaves such"
+            " questions out",
         ),
         ({"answers": [{"text": "Rex"}]}, ".answers[0].answer_start: expected a whole number, found 'None'"),
         (
@@ -144,7 +144,5 @@ def test_questions_of_squad_2_without_an_answer_are_missing(tmp_path):
     impossible = question(answers=(), name="r") | {"is_impossible": True, "plausible_answers": [{"text": "Rex"}]}
     value = squad(question() | {"is_impossible": False}, impossible)
     assert [example.id for example in read_json(tmp_path, value, missing="skip")] == ["q"]
-    with pytest.raises(
-        UserError, match=r"qas\[1\]: the question 'r' has no answers, .*; config.data.missing=skip leaves"
-    ):
+    with pytest.raises(UserError, match=r"qas\[1\]: the question 'r' has no answers, .*data.missing=skip leaves"):
         read_json(tmp_path, value)
