@@ -56,11 +56,10 @@ class ESIM(nn.Module):
     encoder's output, before the attention.
     """
 
-    config: SNLIModel  # the sizes and the dropout
+    config: SNLIModel
     classes: int = 3  # the number of classes
 
     def setup(self) -> None:
-        """Declares the layers; both texts share those before the pooling."""
         config = self.config
         self.variational = Dropout(config.dropout, "variational")
         self.plain = Dropout(config.dropout)
@@ -72,12 +71,7 @@ class ESIM(nn.Module):
         self.logit = Dense(self.classes, "xavier")
 
     def __call__(
-        self,
-        premise: Embedded,
-        hypothesis: Embedded,
-        arrays: Mapping[str, jax.Array],
-        *,
-        deterministic: bool = True,
+        self, premise: Embedded, hypothesis: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True
     ) -> TaskOutput:
         """Computes the loss and `probabilities` [B, classes]; `arrays` has `label` int [B].
 
@@ -89,11 +83,9 @@ class ESIM(nn.Module):
         scores = dot_product_scores(a, b)  # [B, N, M]
         to_b = product(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
         to_a = product(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
-        pooled = [
-            *self._compose(a, to_b, premise.mask, deterministic),
-            *self._compose(b, to_a, hypothesis.mask, deterministic),
-        ]
-        vectors = jnp.concatenate(pooled, axis=-1)
+        of_premise = self._compose(a, to_b, premise.mask, deterministic)
+        of_hypothesis = self._compose(b, to_a, hypothesis.mask, deterministic)
+        vectors = jnp.concatenate([*of_premise, *of_hypothesis], axis=-1)
         self.sow("intermediates", "pooled", vectors)
         vectors = jax.nn.relu(self.output(self.plain(vectors, deterministic=deterministic)))
         logits = self.logit(self.plain(vectors, deterministic=deterministic))  # [B, classes]
@@ -101,7 +93,8 @@ class ESIM(nn.Module):
         real = premise.mask.any(1) | hypothesis.mask.any(1)
         loss = mean_cross_entropy(logits, arrays["label"], real)
         if not deterministic and self.config.matrix_penalty:
-            loss += self.config.matrix_penalty * self._squares()
+            matrices = [leaf for leaf in jax.tree.leaves(self.variables["params"]) if leaf.ndim == 2]
+            loss += self.config.matrix_penalty * sum(jnp.sum(matrix**2) for matrix in matrices)
         return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})
 
     def _encode(self, text: Embedded, deterministic: bool) -> jax.Array:
@@ -123,7 +116,3 @@ class ESIM(nn.Module):
         composed = self.composition(projected, mask)  # [B, T, 2 * composition]
         self.sow("intermediates", "composed", composed)
         return masked_mean(composed, mask), masked_max(composed, mask)
-
-    def _squares(self) -> jax.Array:
-        matrices = [leaf for leaf in jax.tree.leaves(self.variables["params"]) if leaf.ndim == 2]
-        return sum((jnp.sum(matrix**2) for matrix in matrices), jnp.zeros(()))

@@ -1,18 +1,107 @@
-"""Implements textual entailment as a task of the trainer."""
+"""Implements textual entailment as a task of the trainer: the files of SNLI, and others in the same layouts."""
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Splitter, TfdsExamples, Use, report
-from elmo_jax.tasks.formats.lines import Quoting
+from elmo_jax.tasks.formats.lines import Quoting, read_records, unescape
 from elmo_jax.tasks.snli.model import ESIM, SNLIModel
-from elmo_jax.tasks.snli.reader import LABELS, WITHOUT_LABEL, read, tokenize
+from elmo_jax.text_files import error_at, read_lines
+from elmo_jax.words import split_words
+
+LABELS = ("entailment", "neutral", "contradiction")
+_WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
+_PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
+
+Row = tuple[int, str, str, tuple[list[str], ...]]  # the number of a line, id, label, and words of both sentences
+
+
+def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated: bool = True) -> list[ClassifiedTexts]:
+    """Reads pairs from JSON lines, as SNLI was published, a table (`lines.read_records`), or three parallel files.
+
+    The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`. A
+    table without a header has the columns label, premise and hypothesis. The words are the leaves of
+    `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with bracket names and quotes as
+    `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
+
+    The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
+    Each has a label or a tokenized sentence, to which `lines.unescape` is applied.
+
+    Args:
+      path: the file of records, or of labels.
+      quoting: "csv" if cells of a table with tabs may be in double quotes; see `lines.read_records`.
+      language: the ISO 639 code of the language of sentences without parses.
+      annotated: whether each record must have a label; otherwise labels are not read.
+
+    Raises:
+      UserError: as `read_records`, a field is missing or is not a string, a label is unknown, a sentence has no words,
+        or one parallel file has fewer lines than another.
+    """
+    if path.name.startswith(_PARALLEL):
+        rows, annotated = _parallel(path), True
+    else:
+        rows = _records(path, quoting, language, annotated)
+    examples = []
+    without_label = 0
+    for number, name, label, texts in rows:
+        if label == "-" and annotated:
+            without_label += 1
+            continue
+        if label not in LABELS and annotated:
+            raise error_at(path, number, f"expected a label of {', '.join(LABELS)} or '-', found {label!r}")
+        if not all(texts):
+            raise error_at(path, number, f"the {'hypothesis' if texts[0] else 'premise'} has no words")
+        examples.append(ClassifiedTexts(texts, label if annotated else "", id=name))
+    report(path, {_WITHOUT_LABEL: without_label})
+    return examples
+
+
+def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> Iterator[Row]:
+    # Most premises of SNLI occur three times.
+    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
+    for number, record in read_records(path, quoting, ("gold_label", "sentence1", "sentence2")):
+        if not annotated:
+            record = {"gold_label": "", **record}
+        suffix, split = "", tokens
+        if "sentence1_binary_parse" in record and "sentence2_binary_parse" in record:
+            suffix, split = "_binary_parse", leaves
+        names = ("gold_label", f"sentence1{suffix}", f"sentence2{suffix}")
+        for name in names:
+            if not isinstance(record.get(name), str):
+                raise error_at(path, number, f"expected a string {name!r}, found {record.get(name)!r}")
+        label, *texts = (record[name] for name in names)
+        yield number, str(record.get("pairID", "")), label.strip(), tuple(map(split, texts))
+
+
+def _parallel(labels: Path) -> Iterator[Row]:
+    part = labels.name.removeprefix(_PARALLEL)
+    paths = [labels, labels.with_name(f"s1.{part}"), labels.with_name(f"s2.{part}")]
+    files = [list(read_lines(path)) for path in paths]
+    fewest, short = min((len(lines), i) for i, lines in enumerate(files))
+    for path, lines in zip(paths, files, strict=True):
+        if len(lines) > fewest:
+            message = f"{paths[short]} has no such line; the files must match line by line"
+            raise error_at(path, fewest + 1, message)
+    for label, *texts in zip(*files, strict=True):
+        words = tuple([unescape(word) for word in split_words(line.text)] for line in texts)
+        yield label.number, "", label.text.strip(), words
+
+
+def _leaves(parse: str) -> list[str]:
+    return [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")]
+
+
+def tokenize(sentence: str, language: str = "en") -> list[str]:
+    """Splits a sentence into words as running text is split for pretraining, by the Moses tokenizer."""
+    return [w for words in raw_sentences([sentence], paragraph_lines=True, language=language) for w in words]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,26 +125,21 @@ class SNLI(ClassificationTask):
     tfds_features = ("premise", "hypothesis", "label")
 
     def read(self, source: str, config: Any, use: Use) -> list[ClassifiedTexts]:
-        """Reads `labels.PART` next to `s1.PART` and `s2.PART`, JSON lines (`.jsonl`), or tables (`.csv`, or tabs)."""
         return read(Path(source), config.data.quoting, config.data.language, annotated=use != "prediction")
 
     def splitter(self, config: Any) -> Splitter:
-        """Returns the tokenizer of sentences without parses."""
         return functools.partial(tokenize, language=config.data.language)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[ClassifiedTexts]:
-        """Reads datasets in the form of `snli`, whose sentences are not tokenized."""
         names = features["label"].names
         if set(names) != set(LABELS):
             raise UserError(f"{source}: expected the labels {', '.join(LABELS)}, found {', '.join(names)}")
-        examples = [
-            ClassifiedTexts(
-                tuple(tokenize(r[name].decode(), config.data.language) for name in self.text_names), names[r["label"]]
-            )
-            for r in records
-            if r["label"] >= 0
-        ]
-        report(source, {WITHOUT_LABEL: len(records) - len(examples)})
+        split, examples = self.splitter(config), []
+        for record in records:
+            if record["label"] >= 0:
+                texts = tuple(split(record[name].decode()) for name in self.text_names)
+                examples.append(ClassifiedTexts(texts, names[record["label"]]))
+        report(source, {_WITHOUT_LABEL: len(records) - len(examples)})
         return examples
 
 

@@ -52,7 +52,6 @@ class SSTModel:
     maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for a model that cannot be built."""
         if len(self.output_dropout) != len(self.output_layers):
             raise UserError(
                 f"{where}.output_dropout: expected one rate for each of the {len(self.output_layers)} layers of"
@@ -61,7 +60,7 @@ class SSTModel:
 
 
 class Maxout(nn.Module):
-    """Layers whose units are maxima of K linear functions (Goodfellow et al. 2013), with dropout after every layer.
+    """Maps [..., D] to [..., F] by layers of maxima of K linear functions (Goodfellow et al. 2013), each with dropout.
 
     The parameters are `dense_i` with `kernel` [D, F * K], in which the K functions of a unit are adjacent.
     """
@@ -72,7 +71,6 @@ class Maxout(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Maps [..., D] to [..., F] of the last layer."""
         for i, (size, dropout) in enumerate(zip(self.sizes, self.dropouts, strict=True)):
             pieces = Dense(size * self.pool, name=f"dense_{i}")(inputs)
             inputs = pieces.reshape(*pieces.shape[:-1], size, self.pool).max(-1)  # [..., F]
@@ -86,7 +84,7 @@ class BCN(nn.Module):
     A second mix of ELMo is joined to the integrator's output, before the pooling.
     """
 
-    config: SSTModel  # the sizes and the dropout
+    config: SSTModel
     classes: int = 5  # the number of classes
 
     @nn.compact
@@ -120,7 +118,6 @@ class BCN(nn.Module):
         return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})
 
     def _output(self, vectors: jax.Array, deterministic: bool) -> jax.Array:
-        """Maps the pooled vectors [B, 4P] to logits [B, classes]."""
         config = self.config
         if config.output == "maxout":
             sizes, dropouts = (*config.output_layers, self.classes), (*config.output_dropout, 0.0)
