@@ -15,11 +15,8 @@ from elmo_jax.words import is_blank, split_words
 
 Layout = Literal["conll2012", "propbank"]
 
-_WORD = 3
-_ARGUMENTS = {  # the first column of the arguments, and the number of columns after the last one
-    "conll2012": (11, 1),
-    "propbank": (8, 0),
-}
+# The first column of the arguments, and the number of columns after the last one.
+_ARGUMENTS = {"conll2012": (11, 1), "propbank": (8, 0)}
 _DIVIDER = "|||"
 
 
@@ -57,7 +54,7 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
     sentences = without = columns_without = 0
     for block in blocks(path, _separates):
         rows = _rows(path, block, before + after)
-        tokens = [row[_WORD] for row in rows]
+        tokens = [row[3] for row in rows]
         of_sentence: list[Example] = []
         for column in range(before, len(rows[0]) - after):
             try:
@@ -93,17 +90,14 @@ def read_bio(path: Path) -> list[Example]:
         the predicate is not `B-V`.
     """
     examples: list[Example] = []
-    for line in read_lines(path):
-        if is_blank(line.text):
-            continue
-        example = _bio_example(path, line)
+    for example in (_bio_example(path, line) for line in read_lines(path) if not is_blank(line.text)):
         if examples:
             last = examples[-1]
             same = example.tokens == last.tokens and example.predicate > last.predicate
             example = dataclasses.replace(example, sentence=last.sentence + (not same))
         examples.append(example)
-    groups = [list(group) for _, group in itertools.groupby(examples, lambda example: example.sentence)]
-    return [example for group in groups for example in _of_one_sentence(group)]
+    groups = itertools.groupby(examples, lambda example: example.sentence)
+    return [example for _, group in groups for example in _of_one_sentence(list(group))]
 
 
 def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
@@ -115,8 +109,7 @@ def _bio_example(path: Path, line: Line) -> Example:
     pieces = split_words(line.text)
     position, divider = pieces[0], pieces.index(_DIVIDER) if _DIVIDER in pieces else 0
     if not (position.isascii() and position.isdigit() and len(position) < 10) or divider < 2:
-        message = f"expected a position, words, {_DIVIDER} and tags, found {line.text[:40]!r}"
-        raise error_at(path, line.number, message)
+        raise error_at(path, line.number, f"expected a position, words, ||| and tags, found {line.text[:40]!r}")
     tokens, tags = pieces[1:divider], pieces[divider + 1 :]
     if len(tokens) != len(tags):
         raise error_at(path, line.number, f"{len(tokens)} words have {len(tags)} tags")

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.crf import bio_transitions, viterbi_decode
-from elmo_jax.tasks.srl.model import RoleTagger, SRLModel, tagging_loss
+from elmo_jax.tasks.srl.task import RoleTagger, SRLModel, tagging_loss
 from tests.tasks import checks
 from tests.tasks.layers.test_crf import decode_probabilities_as_allennlp
 from tests.tasks.layers.test_highway_lstm import from_allennlp
