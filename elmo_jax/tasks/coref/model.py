@@ -16,7 +16,7 @@ from jax import lax
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.coref.ranking import PairFeatures, Spans, antecedent_indices, antecedent_loss, antecedent_scores
+from elmo_jax.tasks.coref.ranking import BUCKETS, Pairs, antecedent_indices, antecedent_loss, antecedent_scores
 from elmo_jax.tasks.coref.reader import GENRES
 from elmo_jax.tasks.coref.spans import (
     Kept,
@@ -33,8 +33,6 @@ from elmo_jax.tasks.coref.spans import (
 from elmo_jax.tasks.layers.dense import glorot_uniform
 from elmo_jax.tasks.layers.recurrent import CoupledBiLSTM
 from elmo_jax.types import Tree
-
-DISTANCES = 10  # the number of buckets of distances
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Ranking(NamedTuple):
 class SpanRanker(nn.Module):
     """Links the mentions of one document."""
 
-    config: CorefModel  # the settings of the model
+    config: CorefModel
 
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
@@ -90,8 +88,7 @@ class SpanRanker(nn.Module):
         """
         ranking = self.rank(sentences, arrays, deterministic=deterministic)
         kept = ranking.kept
-        clusters = arrays["clusters"][0][kept.starts, kept.widths]
-        loss = antecedent_loss(ranking.antecedents, clusters, kept.real)
+        loss = antecedent_loss(ranking.antecedents, arrays["clusters"][0][kept.starts, kept.widths], kept.real)
         best = ranking.antecedents.argmax(-1)  # 0 is the dummy
         chosen = jnp.where((best > 0) & kept.real, jnp.arange(len(best)) - best, -1)
         predictions = {"starts": kept.starts, "ends": kept.starts + kept.widths, "antecedents": chosen}
@@ -109,15 +106,20 @@ class SpanRanker(nn.Module):
         valid = candidates(document, config.max_span_width)
         number = document.real.sum()
         kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.top_span_ratio)
+        distance, speaker, genres = (
+            self.param(name, glorot_uniform, (size, config.feature_dim))
+            for name, size in (("distance", len(BUCKETS) + 1), ("speaker", 2), ("genre", len(GENRES)))
+        )
         speakers = arrays["speakers"][0][kept.starts]
-        spans = Spans(span_vectors(words, kept), mentions[kept.starts, kept.widths], speakers)
-        features = self._pair_features(arrays)
+        pairs = Pairs(span_vectors(words, kept), speakers, speaker, genres[arrays["genre"][0]], distance)
         scorer = self._scorer("antecedent", 3 * (sum(words.sizes) + config.feature_dim))
         antecedents = min(config.antecedents, len(kept.real))
-        scores = antecedent_scores(scorer, features, spans, antecedents, config.dropout, keys[1])
-        exists = (antecedent_indices(len(kept.real), antecedents) >= 0) & kept.real[:, None]
-        scores = jnp.pad(jnp.where(exists, scores, -jnp.inf), ((0, 0), (1, 0)))  # [k, K + 1], the dummy has 0
-        return Ranking(mentions, valid, kept, scores)
+        scores = antecedent_scores(scorer, pairs, antecedents, config.dropout, keys[1])
+        indices = antecedent_indices(len(kept.real), antecedents)
+        of_spans = mentions[kept.starts, kept.widths]
+        scores = scores + of_spans[:, None] + of_spans[jnp.maximum(indices, 0)]  # s_a(i, j) + s_m(i) + s_m(j)
+        scores = jnp.where((indices >= 0) & kept.real[:, None], scores, -jnp.inf)
+        return Ranking(mentions, valid, kept, jnp.pad(scores, ((0, 0), (1, 0))))  # the dummy has 0
 
     def _words(self, sentences: Embedded, document: WordIndices, deterministic: bool) -> Words:
         """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
@@ -139,13 +141,6 @@ class SpanRanker(nn.Module):
         widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
         widths = Dropout(config.dropout)(widths, deterministic=deterministic)
         return Words(hidden, heads, head_weights(scores, config.max_span_width), widths)
-
-    def _pair_features(self, arrays: dict[str, jax.Array]) -> PairFeatures:
-        numbers = {"distance": DISTANCES, "speaker": 2, "genre": len(GENRES)}
-        distance, speaker, genres = (
-            self.param(name, glorot_uniform, (number, self.config.feature_dim)) for name, number in numbers.items()
-        )
-        return PairFeatures(speaker, genres[arrays["genre"][0]], distance)
 
     def _scorer(self, name: str, features: int) -> Tree:
         return Scorer(features, self.config.hidden, self.config.depth, name=name)()

@@ -29,17 +29,11 @@ PRODUCTS = "products"  # the name of what the backward pass does not compute aga
 BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
-class Spans(NamedTuple):
-    """The kept spans in their order."""
+class Pairs(NamedTuple):
+    """The kept spans in their order, and the vectors of the features of a pair other than its spans."""
 
     vectors: jax.Array  # [k, G], the vectors of the spans
-    scores: jax.Array  # [k], the mention scores
     speakers: jax.Array  # int32 [k], the speakers of the first words
-
-
-class PairFeatures(NamedTuple):
-    """The vectors of the features of a pair other than its spans."""
-
     speaker: jax.Array  # [2, F], the vectors of different speakers and of the same speaker
     genre: jax.Array  # [F], the vector of the document's genre
     distance: jax.Array  # [10, F], the vectors of the buckets of distances
@@ -50,13 +44,11 @@ def distance_bucket(distance: jax.Array) -> jax.Array:
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
-def antecedent_scores(
-    params: Tree, features: PairFeatures, spans: Spans, antecedents: int, rate: float, key: jax.Array | None
-) -> jax.Array:
-    """Returns the scores s_m(i) + s_m(j) + s_a(i, j), [k, K], of each span's antecedents, the nearest first.
+def antecedent_scores(params: Tree, spans: Pairs, antecedents: int, rate: float, key: jax.Array | None) -> jax.Array:
+    """Returns the scores s_a(i, j), [k, K], of each span's antecedents, the nearest first; arbitrary without one.
 
-    Where there is no antecedent, the value is arbitrary. The `params` are those of a `Scorer` over [g_i; g_j; g_i *
-    g_j; features]. The fraction `rate` of the features and of the hidden units is dropped, none without a key.
+    The `params` are those of a `Scorer` over [g_i; g_j; g_i * g_j; features]. The fraction `rate` of the features and
+    of the hidden units is dropped, none without a key.
     """
     number, size = spans.vectors.shape
     chunk = min(CHUNK, number)
@@ -90,14 +82,14 @@ def antecedent_scores(
         both = checkpoint_name(both, PRODUCTS).swapaxes(1, 2)  # [C, L, H]
         hidden = nearest_first(both + window(at_antecedent, start)) + own(at_span, start)[:, None]  # [C, K, H]
         same = nearest_first(own(speakers, start)[:, None] == window(speakers, start))  # [C, K]
-        known = dropped(_pair_vectors(features, same), rate, keys[0])
-        return finish(params, hidden + product(known, of_features), rate, keys[1])
+        parts = jnp.broadcast_arrays(spans.speaker[same.astype(jnp.int32)], spans.genre, distances)
+        features = dropped(jnp.concatenate(parts, axis=-1), rate, keys[0])  # [C, K, 3 F]
+        return finish(params, hidden + product(features, of_features), rate, keys[1])
 
+    distances = spans.distance[distance_bucket(1 + jnp.arange(antecedents))]  # [K, F]
     starts = jnp.arange(chunks) * chunk
     pairs = lax.map(run, (starts, None if key is None else jax.random.split(key, chunks)))
-    pairs = pairs.reshape(-1, antecedents)[:number]  # [k, K]
-    indices = antecedent_indices(number, antecedents)
-    return pairs + spans.scores[:, None] + spans.scores[jnp.maximum(indices, 0)]
+    return pairs.reshape(-1, antecedents)[:number]
 
 
 def antecedent_indices(number: int, antecedents: int) -> jax.Array:
@@ -117,20 +109,11 @@ def nearest_first(window: jax.Array) -> jax.Array:
     return flat.reshape(chunk, size + 1, *window.shape[2:])[:, : size - chunk + 1][:, ::-1]
 
 
-def _pair_vectors(features: PairFeatures, same: jax.Array) -> jax.Array:
-    """Returns the features of the pairs of a chunk, [C, K, 3 F]: speaker, genre and distance; `same` is [C, K]."""
-    speaker = features.speaker[same.astype(jnp.int32)]
-    distance = features.distance[distance_bucket(1 + jnp.arange(same.shape[1]))]  # [K, F]
-    return jnp.concatenate(jnp.broadcast_arrays(speaker, features.genre, distance), axis=-1)
-
-
 def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> jax.Array:
     """Returns the sum over spans of -log P(gold antecedents); a span without any has the dummy (Lee et al. 2017).
 
-    Args:
-      scores: [k, K + 1], the scores with the dummy first; minus infinity where there is no antecedent.
-      clusters: int32 [k], the gold cluster of each span, 0 for none.
-      real: bool [k], true for kept spans.
+    The `scores` [k, K + 1] have the dummy first and minus infinity where there is no antecedent; `clusters` int32 [k]
+    has the gold cluster of each span, 0 for none, and `real` bool [k] is true for kept spans.
     """
     number, columns = scores.shape
     indices = antecedent_indices(number, columns - 1)

@@ -17,7 +17,6 @@ Mention = tuple[int, int]  # the first and the last word, counted from 0 over th
 Singletons = Literal["keep", "drop"]  # what happens to clusters of one mention, which OntoNotes does not have
 
 NO_SPEAKER = "-"
-_WORD, _SPEAKER, _COLUMNS = 3, 9, 12
 _BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]{1,9})\s*")
 _REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
 _KEY = re.compile(r"(.+)_([0-9]+)")  # of e2e-coref: the name of the document and the number of its part
@@ -81,24 +80,21 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
 
 
 def _document(path: Path, name: str, part: str, lines: Sequence[Line], singletons: Singletons) -> Document:
-    sentences: list[list[str]] = [[]]  # the last one is being read
-    speakers: list[list[str]] = [[]]
-    words = columns = 0  # the number of words, and that of the columns of the line before
+    sentences: list[list[list[str]]] = [[]]  # the columns of each word; the last one is being read
+    words = 0
     opened: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # the first word and the line, by entity
     entities: defaultdict[str, list[Mention]] = defaultdict(list)
     for line in lines:
         if is_blank(line.text):
-            if sentences[-1]:
-                sentences.append([])
-                speakers.append([])
+            sentences.append([])
             continue
         row = cells(line.text)
-        if len(row) < _COLUMNS:
-            raise error_at(path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
-        if sentences[-1] and len(row) != columns:
-            message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
-            raise error_at(path, line.number, message)
-        columns = len(row)
+        sentences[-1].append(row)
+        if len(row) < 12:
+            raise error_at(path, line.number, f"expected at least 12 columns, found {len(row)}")
+        if len(row) != len(sentences[-1][0]):
+            expected = f"{len(sentences[-1][0])} columns, as in the first line of the sentence"
+            raise error_at(path, line.number, f"expected {expected}, found {len(row)}")
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             match = _REFERENCE.fullmatch(reference)
             if not match or not (match[1] or match[3]):
@@ -110,18 +106,16 @@ def _document(path: Path, name: str, part: str, lines: Sequence[Line], singleton
                 if not opened[entity]:
                     raise error_at(path, line.number, f"'{entity})' closes a mention that was not opened")
                 entities[entity].append((opened[entity].pop()[0], words))
-        sentences[-1].append(_SLASHED.get(row[_WORD], row[_WORD]))
-        speakers[-1].append(row[_SPEAKER])
         words += 1
     if unclosed := [(number, entity) for entity, mentions in opened.items() for _, number in mentions]:
         number, entity = min(unclosed)
         raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
-    clusters = clustered(entities.values(), singletons)
-    return Document(name, part, genre_of(name), [*filter(None, sentences)], [*filter(None, speakers)], clusters)
+    tokens = [[_SLASHED.get(row[3], row[3]) for row in rows] for rows in sentences if rows]
+    speakers = [[row[9] for row in rows] for rows in sentences if rows]
+    return Document(name, part, _genre(name), tokens, speakers, clustered(entities.values(), singletons))
 
 
-def genre_of(name: str) -> str | None:
-    """Returns the genre that a document's name begins with, None for another beginning."""
+def _genre(name: str) -> str | None:
     return name[:2] if name[:2] in GENRES else None
 
 
@@ -162,11 +156,10 @@ def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
     match = _KEY.fullmatch(str(value.get("doc_key", "")))
     name, part = match.groups() if match else (str(value.get("doc_key", "")), "0")
     mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
-    return Document(name, part, genre_of(name), sentences, speakers, clustered(mentions, singletons))
+    return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons))
 
 
 def _nested(value: Any, depth: int, kind: type) -> bool:
-    """Returns whether a value is lists in lists, `depth` of them, of items of one type."""
     if depth == 0:
         return type(value) is kind
     return isinstance(value, list) and all(_nested(item, depth - 1, kind) for item in value)
