@@ -69,12 +69,9 @@ def log_partition(logits: jax.Array, mask: jax.Array, transitions: jax.Array) ->
 
 
 def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """Returns the sequences with the highest sums of scores; of equal sums, the tag with the lower number wins.
+    """Returns the sequences with the highest sums of `scores` [B, T, N] of tags at words and of `transitions`.
 
-    Args:
-      scores: [B, T, N], the score of each tag at each word.
-      mask: [B, T].
-      transitions: the scores of the chain; minus infinity for forbidden transitions.
+    Of equal sums, the tag with the lower number wins.
     """
     number = scores.shape[-1]
     start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
@@ -101,11 +98,9 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
 
 
 def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:
-    """Returns which of the N labels may follow which in an encoding.
+    """Returns which transitions an encoding allows, bool [N + 2, N + 2], from the row's tag to the column's.
 
-    Returns:
-      Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
-      row of words and N + 1 its end.
+    N is the start of a row of words and N + 1 its end.
     """
     parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the prefix and the type of each
     allowed = np.zeros((len(parts), len(parts)), bool)
@@ -121,13 +116,7 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
 
 
 def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
-    """Returns the scores for decoding, in which forbidden transitions have the score `forbidden`.
-
-    Args:
-      transitions: [N, N], the score of tag j after tag i.
-      allowed: [N + 2, N + 2]; see `allowed_transitions`.
-      forbidden: the score of forbidden transitions.
-    """
+    """Returns the transitions [N, N] for decoding: `forbidden` where `allowed_transitions` forbids them."""
     between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
     scores = ((between, transitions), (start, 0.0), (end, 0.0))
     return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))
@@ -142,16 +131,14 @@ def bio_transitions(labels: Sequence[str]) -> Transitions:
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
-    number = len(labels)
-    return constrained(jnp.zeros((number, number)), allowed_transitions(labels, "BIO"), -jnp.inf)
+    return constrained(jnp.zeros((len(labels), len(labels))), allowed_transitions(labels, "BIO"), -jnp.inf)
 
 
 class CRF(nn.Module):
-    """The parameters of a CRF."""
+    """The `transitions` [N, N] of a CRF, for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
 
     tags: int  # N
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        """Returns `transitions` [N, N], for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
         return self.param("transitions", nn.initializers.xavier_normal(), (self.tags, self.tags))

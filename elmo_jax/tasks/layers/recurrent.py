@@ -74,6 +74,8 @@ def recurrence(
 ) -> tuple[jax.Array, State]:
     """Runs a cell over all steps. The state does not change at padding, so that a row does not depend on it.
 
+    All arrays can have one more axis before B or H, for several layers at once.
+
     Args:
       cell: the function of one step.
       direction: the order of the steps.
@@ -82,8 +84,6 @@ def recurrence(
       state: the state before the first step.
       real: [T, B, 1], true on words.
       dropout: [B, H], an already scaled mask on the hidden state that is fed back; None for no dropout.
-
-    All arrays can have one more axis before B or H, for several layers at once.
 
     Returns:
       The hidden states [T, B, H], zero at padding, and the state after the last step.
@@ -131,39 +131,31 @@ recurrence.defvjp(_forward, _backward)
 def bidirectional(
     cell: Cell, recurrent: jax.Array, read: jax.Array, state: State, mask: jax.Array, dropout: jax.Array | None = None
 ) -> jax.Array:
-    """Runs both directions of a layer in one scan; the backward one starts at the last word of a row.
+    """Returns the hidden states of both directions of a layer, run in one scan, [B, T, 2H], zero at padding.
 
     The arrays are those of `recurrence` with an axis of 2 before B or H; `read` [T, 2, B, Z] has both directions in the
     order of the words, and `mask` [B, T] is true on words, with padding at the end.
-
-    Returns:
-      The hidden states of both directions next to each other, [B, T, 2H], zero at padding.
     """
-    real = jnp.stack([mask.T, mask.T], axis=1)[..., None]
-    hidden, _ = recurrence(cell, "forward", recurrent, _with_reversed(read), state, _with_reversed(real), dropout)
-    both = _with_reversed(hidden)
-    return jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
-
-
-def _with_reversed(x: jax.Array) -> jax.Array:
-    """Returns `x` [T, 2, ...] with the backward direction's steps reversed; the function is its own inverse."""
-    return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
+    real = jnp.stack([mask.T, mask.T[::-1]], axis=1)[..., None]
+    read = jnp.stack([read[:, 0], read[::-1, 1]], axis=1)  # the backward direction starts at the end
+    hidden, _ = recurrence(cell, "forward", recurrent, read, state, real, dropout)
+    return jnp.concatenate([hidden[:, 0], hidden[::-1, 1]], axis=-1).swapaxes(0, 1)
 
 
 def _dropped(hidden: jax.Array, mask: jax.Array | None) -> jax.Array:
     return hidden if mask is None else hidden * mask
 
 
-def _multiply_each(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Multiplies [B, T, D] by the matrix of each direction, [2, D, Z], to [T, 2, B, Z]."""
-    return jnp.einsum("btd,edz->tebz", inputs, kernel, precision=lax.Precision.HIGHEST)
+def _read(inputs: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """Maps [B, T, D] by the matrix [2, D, Z] and the bias [2, Z] of each direction to [T, 2, B, Z]."""
+    return jnp.einsum("btd,edz->tebz", inputs, kernel, precision=lax.Precision.HIGHEST) + bias[:, None]
 
 
 class LSTM(nn.Module):
     """One layer in one direction from a zero state; `kernel` is [D + H, 4H], input first, and `bias` [4H]."""
 
     size: int  # H
-    direction: Direction = "forward"  # the order in which the steps are read
+    direction: Direction = "forward"
     # With "torch", each bias is the sum of two numbers, since PyTorch adds two bias vectors. With "xavier", the rows of
     # the recurrent matrix are orthonormal over all four gates, and the biases of the forget gate are one.
     initial: Initial = "torch"
@@ -211,10 +203,8 @@ class BiLSTMStack(nn.Module):
     """A stack of layers in both directions, `layer_0` and so on, each reading both directions of the one below."""
 
     sizes: Sequence[int]  # H of each layer, the lowest first
-    dropout: float = (
-        0.0  # the fraction of the units dropped between two layers, but neither at the bottom nor at the top
-    )
-    dropout_kind: DropoutKind = "plain"  # the kind of that dropout
+    dropout: float = 0.0  # the fraction of the units dropped between two layers
+    dropout_kind: DropoutKind = "plain"
 
     @nn.compact
     def __call__(
@@ -260,11 +250,9 @@ class HighwayLSTM(nn.Module):
     Layer 0 runs forward, layer 1 backward over the output of layer 0, and so on; directions are never concatenated.
     """
 
-    layers: int = 8  # L; the paper has 8
-    units: int = 300  # H; the paper has 300
-    # the rate of the recurrent dropout, with one mask per layer and row; it needs a `dropout` key unless the
-    # call is deterministic
-    dropout: float = 0.1
+    layers: int = 8  # L
+    units: int = 300  # H
+    dropout: float = 0.1  # the rate of the recurrent dropout, with one mask per layer and row
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
@@ -289,7 +277,7 @@ class CoupledBiLSTM(nn.Module):
 
     units: int  # H
     # the fraction of the state that is dropped before it is fed back, the initial one included, with one mask per row
-    # and direction; it needs a `dropout` key unless the call is deterministic
+    # and direction
     dropout: float
 
     @nn.compact
@@ -304,7 +292,7 @@ class CoupledBiLSTM(nn.Module):
         dropout = None
         if self.dropout and not deterministic:
             dropout = variational_mask(self.make_rng("dropout"), self.dropout, (2, rows, units))
-        read = _multiply_each(inputs, kernel[:, :size]) + bias[:, None]  # [T, 2, B, 3H]
+        read = _read(inputs, kernel[:, :size], bias)  # [T, 2, B, 3H]
         return bidirectional(coupled_cell, kernel[:, size:], read, start, mask, dropout)
 
 
@@ -324,7 +312,7 @@ class BiGRU(nn.Module):
         recurrent = self.param("recurrent", normal, (2, units, 3 * units))
         bias = self.param("bias", zeros, (2, 3 * units))
         recurrent_bias = self.param("recurrent_bias", zeros, (2, units))  # of the state's part of n
-        read = _multiply_each(inputs, kernel) + bias[:, None]  # [T, 2, B, 3H]
+        read = _read(inputs, kernel, bias)  # [T, 2, B, 3H]
         constant = jnp.broadcast_to(recurrent_bias[:, None], (*read.shape[:-1], units))
         read = jnp.concatenate([read[..., : 2 * units], constant, read[..., 2 * units :]], axis=-1)  # [T, 2, B, 4H]
         start = jnp.zeros((2, len(inputs), units), read.dtype)
