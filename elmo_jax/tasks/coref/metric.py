@@ -97,7 +97,7 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
 
 
 def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
-    """Returns the numbers of links that the clusters keep when the others divide them and of all (Vilain et al. 1995)."""
+    """Returns the numbers of links that clusters keep when the others divide them and of all (Vilain et al. 1995)."""
     index = _cluster_of_mention(others)
     known = [[index[mention] for mention in cluster if mention in index] for cluster in clusters]
     kept = sum(len(numbers) - len(set(numbers)) for numbers in known)  # a mention that the others lack has no link
