@@ -39,10 +39,10 @@ Model = tuple[Tree, Tree]  # the parameters and the frozen arrays of one seed
 
 @flax.struct.dataclass
 class BatchArrays:
-    """The input of a task model."""
+    """The input of a task model: the arrays of each text (`TextEncoder`), and the others (`Task.arrays`)."""
 
-    texts: tuple[Arrays, ...]  # the arrays of each text, as `TextEncoder` makes them
-    arrays: Arrays  # the other arrays, as `Task.arrays` makes them
+    texts: tuple[Arrays, ...]
+    arrays: Arrays
 
 
 @flax.struct.dataclass
@@ -82,9 +82,8 @@ class TaskModule(nn.Module):
     @nn.compact
     def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[TaskOutput, jax.Array]:
         """Returns the output of the model, and the penalty of the ELMo mixes."""
-        embedded, penalties = zip(
-            *(self.inputs(text, deterministic=deterministic) for text in batch.texts), strict=True
-        )
+        texts = [self.inputs(text, deterministic=deterministic) for text in batch.texts]
+        embedded, penalties = zip(*texts, strict=True)
         return self.model(*embedded, batch.arrays, deterministic=deterministic), penalties[0]
 
 
@@ -96,7 +95,6 @@ class Programs:
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        """Takes a function `(state, batch, ...)` and the options of `jax.jit`."""
         self._function, self._programs = jax.jit(function, **options), dict[Any, Future[jax.stages.Compiled]]()
 
     def compile(self, pool: Executor, state: Any, batch: Any, *arguments: Any) -> Future[jax.stages.Compiled]:
@@ -121,11 +119,9 @@ class TaskProgram:
     """The training step and the evaluation of one task, compiled once per shape for all seeds."""
 
     def __init__(self, setup: TaskSetup[Any, Any]) -> None:
-        """Prepares the functions, which are compiled by `compiling` or when they are first called."""
         self._setup, self._settings = setup, setup.config.train.optimizer
-        words, bilm = setup.vocabulary, setup.bilm.config if setup.bilm else None
-        rows, dim = words.word_rows, setup.table.vectors.shape[1]
-        inputs = Inputs(setup.config, bilm, rows, dim, words.character_rows)
+        bilm, (rows, dim) = setup.bilm.config if setup.bilm else None, setup.table.vectors.shape
+        inputs = Inputs(setup.config, bilm, rows, dim, setup.vocabulary.character_rows)
         self._module = TaskModule(inputs, setup.task.module(setup.config, setup.labels))
         self._optimizer = make_optimizer(self._settings)
         self._placement = NamedSharding(setup.mesh, REPLICATED if setup.task.document_level else ROWS)
@@ -159,8 +155,7 @@ class TaskProgram:
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
         """Returns the state before the first update; of the batch only the shapes matter."""
-        state: TaskState = self._start(np.uint32(seed), batch, self._given(seed))
-        return state
+        return self._start(np.uint32(seed), batch, self._given(seed))
 
     def abstract_state(self, batch: BatchArrays) -> TaskState:
         """Returns the shapes, dtypes and shardings of the state."""
@@ -189,10 +184,7 @@ class TaskProgram:
     def compiling(self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], frozen: Tree) -> Iterator[None]:
         """Compiles all programs while the caller does other work.
 
-        Args:
-          train: a batch of each shape that is trained on, of which only shapes and dtypes matter.
-          evaluated: a batch of each shape that is evaluated.
-          frozen: the frozen arrays of any seed.
+        Of `frozen` and the batches, one of each shape that is trained on or evaluated, only shapes and dtypes matter.
         """
         pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
         state, frozen = self.abstract_state(train[0]), self._specs(frozen, self._everywhere)
@@ -202,12 +194,12 @@ class TaskProgram:
             self.train_step.compile(pool, state, self._specs(batch, self._placement), frozen, rate, seed)
         for batch in evaluated:
             self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), frozen)
+        failed = True
         try:
             yield
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown(wait=False)
+            failed = False
+        finally:
+            pool.shutdown(wait=False, cancel_futures=failed)
 
     def _specs(self, tree: Any, sharding: NamedSharding) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
@@ -222,7 +214,7 @@ class TaskProgram:
         variables = {"params": params, "frozen": frozen} if frozen else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         output: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        return output[0], output[1]
+        return output
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, frozen: Tree, rate: jax.Array, seed: jax.Array

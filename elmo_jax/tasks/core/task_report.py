@@ -11,10 +11,7 @@ from elmo_jax.runs.result import plot
 
 
 def statistics(values: Sequence[float]) -> dict[str, float | int | None]:
-    """Returns the `mean` of some values, their standard deviation `sd`, and their number `n`.
-
-    The deviation is that of a sample, with n - 1 in the denominator; for one value it is None.
-    """
+    """Returns the `mean` of values, their number `n`, and the standard deviation `sd` of a sample, None for n = 1."""
     deviation = stdlib_statistics.stdev(values) if len(values) > 1 else None
     return {"mean": stdlib_statistics.fmean(values), "sd": deviation, "n": len(values)}
 
@@ -73,32 +70,22 @@ def draw(workdir: epath.Path, title: str, result: dict[str, Any]) -> None:
         loss, metric, *weights = figure.subplots(1, 2 + len(mixes))
         for name in (f"seed_{seed['seed']}" for seed in seeds):
             records = read_records(workdir / name / "metrics.jsonl")
-            _line(loss, records, "train/loss", name.replace("_", " "))
-            _line(metric, records, f"dev/{measure}", name.replace("_", " "))
+            for axes, key in ((loss, "train/loss"), (metric, f"dev/{measure}")):
+                points = [(record["step"], record[key]) for record in records if key in record]
+                axes.plot(*zip(*points, strict=True) if points else ((), ()), label=name.replace("_", " "), lw=1.5)
         loss.set(title="training loss", xlabel="step")
         metric.set(title=f"{measure} on dev", xlabel="step")
         for axes, name in zip(weights, mixes, strict=True):
-            _bars(axes, [s["elmo"][name]["weights"] for s in seeds], name)
+            layers = list(zip(*(seed["elmo"][name]["weights"] for seed in seeds), strict=True))
+            summaries = [statistics(values) for values in layers]
+            labels = ["characters", *(f"LSTM {j}" for j in range(1, len(layers)))]
+            errors = [summary["sd"] or 0.0 for summary in summaries]
+            axes.bar(labels, [summary["mean"] for summary in summaries], yerr=errors, color="tab:blue", capsize=3)
+            axes.axhline(1 / len(layers), color="black", lw=0.8, ls=":")
+            axes.set(title=f"weights of the layers, {name}", ylim=(0, None))
         for axes in (loss, metric, *weights):
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
         if len(seeds) > 1:
             loss.legend(frameon=False)
         figure.suptitle(title)
-
-
-def _line(axes: Any, records: Sequence[dict[str, Any]], name: str, label: str) -> None:
-    points = [(record["step"], record[name]) for record in records if name in record]
-    if points:
-        axes.plot(*zip(*points, strict=True), label=label, lw=1.5)
-
-
-def _bars(axes: Any, weights: Sequence[Sequence[float]], name: str) -> None:
-    """Draws the softmaxed weights of the layers: their means over seeds, with standard deviations."""
-    layers = list(zip(*weights, strict=True))
-    means = [stdlib_statistics.fmean(values) for values in layers]
-    errors = [stdlib_statistics.stdev(values) if len(values) > 1 else 0.0 for values in layers]
-    labels = ["characters", *(f"LSTM {j}" for j in range(1, len(layers)))]
-    axes.bar(labels, means, yerr=errors, color="tab:blue", capsize=3)
-    axes.axhline(1 / len(layers), color="black", lw=0.8, ls=":")
-    axes.set(title=f"weights of the layers, {name}", ylim=(0, None))

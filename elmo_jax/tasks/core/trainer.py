@@ -36,11 +36,10 @@ KEPT = 2  # the number of newest checkpoints that are kept in addition to the be
 
 
 def dev_metrics(records: Sequence[dict[str, Any]], name: str) -> dict[int, float]:
-    """Returns the metric `name` of the evaluations after the first update by their steps, oldest first.
+    """Returns the metric `name` of the evaluations by their steps, oldest first.
 
-    The best evaluation and the end of the training are derived from them alone. As in AllenNLP, the evaluation before
-    the first update is not among them: it is recorded, but it is not a candidate for the best one, and does not count
-    for patience.
+    As in AllenNLP, the one before the first update is not among them: it is not a candidate for the best one, and does
+    not count for patience.
     """
     return {record["step"]: record[name] for record in records if name in record and record["step"] > 0}
 
@@ -74,12 +73,11 @@ class Trainer:
             if examples
         }
         seeds = setup.config.seeds
-        compiling: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
-            train, *others = (data.batch_of_each_shape() for data in self.data.values())
-            frozen = self.program.frozen(seeds[0], self.layers_are_given)
-            compiling = self.program.compiling(train, sum(others, []), frozen)
-        with compiling:
+        with contextlib.ExitStack() as stack:
+            if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
+                train, *others = (data.batch_of_each_shape() for data in self.data.values())
+                frozen = self.program.frozen(seeds[0], self.layers_are_given)
+                stack.enter_context(self.program.compiling(train, sum(others, []), frozen))
             if setup.bilm is not None and self.layers_are_given:
                 rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
                 folder = files.local(setup.config.elmo.cache or workdir / "elmo")
@@ -127,11 +125,9 @@ class Trainer:
     def _evaluations(self) -> dict[int, float]:
         return dev_metrics(self._context.log.records, f"dev/{self.setup.task.metric}")
 
-    def _is_out_of_patience(self) -> bool:
-        return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
-
     def _is_over(self, state: TaskState) -> bool:
-        return int(state.epoch) >= self._config.epochs or self._is_out_of_patience()
+        losses = [-metric for metric in self._evaluations().values()]
+        return int(state.epoch) >= self._config.epochs or is_out_of_patience(losses, self._config.patience)
 
     def _epoch(self, state: TaskState) -> TaskState:
         """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, after that many steps.
@@ -152,14 +148,14 @@ class Trainer:
             if every and step % every == 0:
                 state = self._evaluate(state, began)
                 evaluations, began = self._evaluations(), time.perf_counter()
-                if self._is_out_of_patience():
+                if self._is_over(state):
                     return state
             # A signal takes effect after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
         self._context.progress.advance()
-        due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
+        due = not every or (step % every != 0 and epoch + 1 == self._config.epochs)
         return self._evaluate(state) if due else state
 
     def _check_loss(self, loss: float, step: int) -> None:
@@ -213,11 +209,7 @@ class Trainer:
         return state
 
     def _measured(self, state: TaskState) -> dict[str, Any]:
-        """Returns the metrics of the steps since the last evaluation; none before the first step.
-
-        Raises:
-          UserError: the loss is not finite.
-        """
+        """Returns the metrics of the steps since the last evaluation; none before the first step."""
         interval, step = jax.device_get(state.interval), int(state.step)
         if not interval.steps:
             return {}
@@ -235,7 +227,4 @@ class Trainer:
     def _best(self, state: TaskState) -> TaskState:
         self._context.checkpoints.wait()
         best = best_step(self._evaluations())
-        if best is None or best == int(state.step):
-            return state
-        state_of_best: TaskState = self._context.checkpoints.restore_step(best, state)
-        return state_of_best
+        return state if best in (None, int(state.step)) else self._context.checkpoints.restore_step(best, state)

@@ -206,8 +206,11 @@ class SRL(TaggingTask[Example]):
             tags.append(prediction)
             # Files may give one position two frames, for which the format has no room; the second one begins another
             # sentence.
-            same = after and (after.sentence, after.tokens) == (example.sentence, example.tokens)
-            if not (same and after.predicate > example.predicate):
+            if not (
+                after
+                and (after.sentence, after.tokens) == (example.sentence, example.tokens)
+                and after.predicate > example.predicate
+            ):
                 lines += proposition_lines(example.tokens, positions, tags)
                 positions, tags = [], []
         return "".join(f"{line}\n" for line in lines)
