@@ -23,11 +23,7 @@ _IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
 def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
-    """Returns the task with this name, or the one that `module:attribute` names; `packages` as in `import_object`.
-
-    Raises:
-      UserError: there is no such task, or what is named cannot be imported or is no `Task`.
-    """
+    """Returns the task with this name, or the one that `module:attribute` names; see `import_object`."""
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
@@ -54,10 +50,8 @@ def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # it is one that this module imports
             raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
-        missing = f"install {' '.join(packages) or 'the package that has it'}"
-        raise UserError(
-            f"{key}: {spec!r} cannot be imported, since there is no module {error.name!r}; {missing}"
-        ) from None
+        missing = f"there is no module {error.name!r}; install {' '.join(packages) or 'the package that has it'}"
+        raise UserError(f"{key}: {spec!r} cannot be imported, since {missing}") from None
     except (Exception, SystemExit) as error:  # the module may raise anything
         raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
     if not hasattr(value, attribute):
@@ -95,10 +89,7 @@ def check_no_code(run: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def default_config(name: str) -> ConfigDict:
-    """Returns the defaults of a task for an experiment's `get_config()` to edit; a misspelt key is an error.
-
-    The `name` is one of `NAMES`, or `module:attribute` for a task of another package.
-    """
+    """Returns the defaults of a task for an experiment's `get_config()` to edit; see `get_task`."""
     return ConfigDict(to_dict(get_task(name).config_class(task=name))).lock()
 
 

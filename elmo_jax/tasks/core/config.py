@@ -35,7 +35,6 @@ class TaskDataConfig:
     )
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for a language without a code of two letters."""
         if self.language and self.language not in LANGUAGES:
             raise UserError(f"{where}.language: expected an ISO 639-1 code such as de, got {self.language!r}")
 
@@ -87,8 +86,12 @@ class ElmoConfig:
         """The places where a mix of ELMo enters: `input`, `output` or both, or `after_first`."""
         return ("input", "output") if self.where == "both" else (self.where,)
 
+    @property
+    def stored_dtype(self) -> str:
+        """The type of the frozen layers; those computed for a prediction are rounded as those of the training were."""
+        return self.dtype if self.precompute else "float32"
+
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for layers that no biLM has."""
         if self.layers not in ("all", "top", "token") and not self.layers.isdecimal():
             raise UserError(f"{where}.layers: expected all, top, token or the number of a layer, got {self.layers!r}")
         if self.trainable == "none":
@@ -221,7 +224,6 @@ class TaskConfig:
     train: TaskTrainConfig = TaskTrainConfig()
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that contradict each other."""
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"{where}.seeds: expected one or more distinct integers of at least 0, got {self.seeds!r}")
         has_words = self.word_vectors.path or self.word_vectors.dim

@@ -18,14 +18,10 @@ def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
     As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
     divides by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch.
     """
-    clips: list[optax.GradientTransformation] = []
-    if config.clip_value:
-        clips.append(optax.clip(config.clip_value))
-    if config.clip_norm:
-        clips.append(optax.clip_by_global_norm(config.clip_norm))
-    if config.name == "adam":
-        rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
-    else:
+    clips = [optax.clip(config.clip_value)] if config.clip_value else []
+    clips += [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
+    rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    if config.name == "adadelta":
         rule = optax.scale_by_adadelta(config.rho, config.eps)
     return optax.chain(*clips, rule, optax.scale(-1.0))
 

@@ -21,16 +21,7 @@ from elmo_jax.tasks.core.config import CHANGEABLE, TaskConfig
 from elmo_jax.tasks.core.data import predict
 from elmo_jax.tasks.core.inputs import elmo_mixes
 from elmo_jax.tasks.core.program import Model, TaskState
-from elmo_jax.tasks.core.setup import (
-    SPLITS,
-    TaskSetup,
-    check_labels,
-    open_model,
-    rows_of,
-    short_enough,
-    training_share,
-)
-from elmo_jax.tasks.core.task import Task
+from elmo_jax.tasks.core.setup import SPLITS, TaskSetup, check_labels, open_model, rows_of, short_enough, training_share
 from elmo_jax.tasks.core.task_report import draw, statistics
 from elmo_jax.tasks.core.trainer import Trainer
 from elmo_jax.tasks.core.vocabulary import build
@@ -71,7 +62,7 @@ def train_task(
     words, table = build(rows_of(task, chosen), others, config.word_vectors, config.characters)
     fingerprints = {
         "bilm": bilm.fingerprint if bilm else None,
-        "data": {name: _digest(task, examples) for name, examples in splits.items()},
+        "data": {name: _digest(examples) for name, examples in splits.items()},
         "word_vectors": files.digest_of([words.as_dict(), table.fingerprint]),
     }
     check_usable(workdir)
@@ -99,8 +90,7 @@ def train_task(
         return Finished(result, already)
 
 
-def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
-    """Returns a digest of the examples, which does not depend on the paths of their files."""
+def _digest(examples: Sequence[Any]) -> str:
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(example).encode("utf-8", "surrogatepass"))
@@ -110,8 +100,8 @@ def _digest(task: Task[Any, Any], examples: Sequence[Any]) -> str:
 def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None = None) -> dict[str, dict[str, float]]:
     """Returns the metrics on dev and test; writes the predictions into a folder, if one is given."""
     task, scores = trainer.setup.task, {}
-    for name, data in trainer.data.items():
-        if name != "train":
+    for name in SPLITS[1:]:
+        if data := trainer.data.get(name):
             predictions = predict(trainer.setup, trainer.program, models, data)
             scores[name] = task.score(data.examples, predictions)
             if folder is not None:
@@ -123,11 +113,6 @@ def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath
     """Returns the results of a finished training, and writes its predictions."""
     params, steps_per_epoch = trainer.program.evaluated(state), len(trainer.data["train"].epoch(None))
     frozen = trainer.program.frozen(seed, trainer.layers_are_given)
-
-    def epoch_of(step: int) -> int:
-        """Returns the epoch, the first one being 1, that a step is in; 0 before the first step."""
-        return -(-step // steps_per_epoch)
-
     records = read_records(folder / "metrics.jsonl")
     last = [record for record in records if "train/seconds" in record]
     inputs = state.params.get("inputs", {})
@@ -135,9 +120,9 @@ def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath
     return {
         "seed": seed,
         "step": int(state.step),
-        "epoch": epoch_of(int(state.step)),
+        "epoch": -(-int(state.step) // steps_per_epoch),  # from 1; 0 before the first step
         **_scores(trainer, [(params, frozen)], folder),
-        "epochs": epoch_of(records[-1]["step"]),
+        "epochs": -(-records[-1]["step"] // steps_per_epoch),
         "words_per_second": last[-1]["train/words"] / last[-1]["train/seconds"] if last else 0.0,
         "seconds": records[-1]["wall_seconds"],
         "parameters": parameter_count(state.params) - parameter_count(words) - parameter_count(bilm),

