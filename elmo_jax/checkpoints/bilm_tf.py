@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from elmo_jax import files
-from elmo_jax.checkpoints.download import is_url
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import published_name, published_shape
+from elmo_jax.checkpoints.hub import is_url
 from elmo_jax.checkpoints.layout import fingerprint, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import OPTIONS, read_options
 from elmo_jax.checkpoints.provenance import GLOBAL_STEP
@@ -131,11 +131,7 @@ def _variable(path: str, model: ModelConfig) -> str:
 
 
 def checkpoint_of(source: Any) -> Checkpoint | None:
-    """Returns the checkpoint that a `BiLMSource` names, or None if it names something else.
-
-    Raises:
-      UserError: a folder has several checkpoints, and its file `checkpoint` names none of them.
-    """
+    """Returns the checkpoint that a `BiLMSource` names, or None if it names something else."""
     options, given, vocabulary = (*source, None)[:3] if isinstance(source, tuple) else (None, source, None)
     if is_url(os.fspath(given)) or os.fspath(given).startswith(files.HUB) or files.in_bucket(given):
         return None

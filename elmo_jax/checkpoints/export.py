@@ -44,7 +44,7 @@ Dtype = Literal["float32", "float16"]
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class PretrainedBiLM:
-    """A pretrained biLM: its architecture, parameters and vocabulary.
+    """A pretrained biLM.
 
     Attributes:
       config: the architecture.
@@ -64,11 +64,8 @@ class PretrainedBiLM:
         """Returns a few lines: the sizes, and what the provenance says of the training."""
         lstm, cnn = self.config.lstm, self.config.char_cnn
         each = "per direction" if len(self.config.directions) > 1 else "(forward only)"
-        softmax = (
-            "no softmax"
-            if "softmax" not in self.params
-            else f"softmax over {len(self.params['softmax']['bias']):,} words"
-        )
+        bias = self.params.get("softmax", {}).get("bias")
+        softmax = "no softmax" if bias is None else f"softmax over {len(bias):,} words"
         dense = sum(leaf.size for key, leaf in flatten(self.params).items() if not key.startswith("softmax/"))
         lines = [
             f"{type(self).__name__} {self.fingerprint[:12]}: {dense:,} parameters, {softmax}",
@@ -195,7 +192,6 @@ def export_bilm(
 
 
 def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np.ndarray]:
-    """Returns the leaves by key path as they are stored. Raises `UserError` for numbers that `dtype` cannot hold."""
     stored = {}
     for key, leaf in flatten(params).items():
         array = np.asarray(leaf)
@@ -224,11 +220,7 @@ def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | No
 
 
 def read_export(file: epath.Path) -> PretrainedBiLM:
-    """Reads the file of an export, and verifies it.
-
-    Raises:
-      UserError: the file is not an export, is damaged, or has another layout version.
-    """
+    """Reads and verifies the file of an export; raises `UserError` for what is none, damaged or of another version."""
     description = _read_description(file)
     with Progress(f"reading {file}"):
         try:
@@ -247,9 +239,7 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
     for key, leaf in flat.items():
         if not np.isfinite(leaf).all():
             raise UserError(f"{file}: parameter '{key}' has numbers that are not finite; export an earlier step")
-    return PretrainedBiLM(
-        model, unflatten(flat), description["vocabulary"], description["info"], description["fingerprint"]
-    )
+    return PretrainedBiLM(model, unflatten(flat), description["vocabulary"], description["info"], actual)
 
 
 def _read_description(file: epath.Path) -> dict[str, Any]:
@@ -259,9 +249,8 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         metadata = json.loads(header)["__metadata__"]
         text, digest = str(metadata[_KEY]), metadata[_DIGEST]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(
-            f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
-        ) from None
+        problem = "not a biLM of elmo_jax, or a damaged one"
+        raise UserError(f"{file}: {problem}; give one that elmo-jax export wrote") from None
     if digest != hashlib.sha256(text.encode()).hexdigest():
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
     try:

@@ -65,11 +65,7 @@ def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) ->
 
 
 def corpus_of(run: epath.Path) -> Corpus:
-    """Opens the corpus that a run was trained on.
-
-    Raises:
-      UserError: the corpus no longer exists, or another one is in its place.
-    """
+    """Opens the corpus that a run was trained on; raises `UserError` if it is not there."""
     config, metadata = read_config(run)
     fingerprint = metadata["corpus_fingerprint"]
     # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.

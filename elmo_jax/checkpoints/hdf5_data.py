@@ -21,9 +21,7 @@ from elmo_jax.errors import UserError
 def opened(path: Path, expected: str) -> Iterator[h5py.File]:
     """Opens an HDF5 file for reading, and turns what h5py raises on a broken file into a `UserError`.
 
-    Args:
-      path: the file.
-      expected: the content that is expected, such as "the weights of a biLM", for messages.
+    Messages name what is `expected`, such as "the weights of a biLM".
     """
     try:
         with open(path, "rb"):  # HDF5's own message for a file that cannot be opened has several lines

@@ -18,14 +18,9 @@ import numpy as np
 
 
 class Hdf5Writer:
-    """An HDF5 file that is being written.
-
-    Attributes:
-      file: the file, which may be read and whose attributes may be set.
-    """
+    """An HDF5 file that is being written, as `new_hdf5` has opened it; `file` may be read and have attributes."""
 
     def __init__(self, file: h5py.File, stream: "_Spill") -> None:
-        """Takes a file that `new_hdf5` has opened."""
         self.file, self._stream = file, stream
 
     def add(self, name: str, array: np.ndarray) -> None:
@@ -41,11 +36,7 @@ class Hdf5Writer:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path, **options: Any) -> Iterator[Hdf5Writer]:
-    """Yields a new HDF5 file, which is on the disk at the end.
-
-    Args:
-      path: the file.
-      **options: further arguments of `h5py.File`.
+    """Yields a new HDF5 file, which is on the disk at the end; `options` are further arguments of `h5py.File`.
 
     Raises:
       OSError: the disk is full, or the file cannot be written for another reason.

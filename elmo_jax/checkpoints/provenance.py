@@ -27,16 +27,7 @@ def provenance(
     corpus: "Corpus",
     finetuned_from: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Returns the `info` of an export.
-
-    Args:
-      experiment: the name of the run.
-      step: the step of the exported parameters.
-      heldout: their held-out perplexity, if it was measured.
-      config: the settings of the run.
-      corpus: the corpus of the run.
-      finetuned_from: `SourceModel.history` of the source, for a run that fine-tunes.
-    """
+    """Returns the `info` of an export of a step, with `SourceModel.history` of the source for a run that fine-tunes."""
     settings = {name: part for name, part in to_dict(config).items() if name not in ("model", "data")}
     info = {
         "experiment": experiment,
