@@ -6,7 +6,6 @@ Shapes: B examples per batch.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -45,19 +44,9 @@ class BatchArrays:
     arrays: Arrays
 
 
-@flax.struct.dataclass
-class TaskInterval:
-    """What was measured since the last evaluation."""
-
-    loss: jax.Array | np.ndarray  # float32, the sum of the losses of the steps
-    steps: jax.Array | np.ndarray  # int32, their number
-    words: jax.Array | np.ndarray  # int32, the number of words trained on
-    seconds: jax.Array | np.ndarray  # float32, the time spent on training; up to date in a checkpoint
-
-    @classmethod
-    def empty(cls) -> TaskInterval:
-        """Returns an interval without steps, on the host."""
-        return cls(*(np.zeros((), kind) for kind in (np.float32, np.int32, np.int32, np.float32)))
+def no_interval() -> dict[str, Any]:
+    """Returns zeros for what is measured between evaluations: the sum of losses, steps, words, and seconds."""
+    return {"loss": np.float32(0), "steps": np.int32(0), "words": np.int32(0), "seconds": np.float32(0)}
 
 
 @flax.struct.dataclass
@@ -70,7 +59,7 @@ class TaskState:
     params: Tree  # the parameters of the task, without those of the frozen biLM
     optimizer: Any  # the state of the optimizer
     average: Tree  # the moving average of the parameters; an empty dict if there is none
-    interval: TaskInterval  # the measurements since the last evaluation
+    interval: dict[str, Any]  # the measurements since the last evaluation, see `no_interval`
 
 
 class TaskModule(nn.Module):
@@ -142,11 +131,8 @@ class TaskProgram:
 
     def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
         """Returns the model of a seed whose training has ended."""
-        folder = workdir / f"seed_{seed}"
-        step = (read_result(folder) or {})["step"]
-        params, _ = Checkpoints(folder / "checkpoints").restore_params(
-            step, "average" if self._settings.ema else "params"
-        )
+        folder, name = workdir / f"seed_{seed}", "average" if self._settings.ema else "params"
+        params, _ = Checkpoints(folder / "checkpoints").restore_params((read_result(folder) or {})["step"], name)
         return self.replicated(params), self.frozen(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
@@ -177,7 +163,7 @@ class TaskProgram:
             params = {**params, "inputs": {**params["inputs"], **given}}
         zero = jnp.zeros((), jnp.int32)
         average = jax.tree.map(jnp.copy, params) if self._settings.ema else {}
-        interval = jax.tree.map(jnp.asarray, TaskInterval.empty())
+        interval = jax.tree.map(jnp.asarray, no_interval())
         return TaskState(zero, zero, zero, params, self._optimizer.init(params), average, interval)
 
     @contextlib.contextmanager
@@ -220,7 +206,7 @@ class TaskProgram:
         self, state: TaskState, batch: BatchArrays, frozen: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
         """Makes one update; returns the new state and the loss of the batch without the penalties of the mixes."""
-        settings, interval = self._settings, state.interval
+        settings = self._settings
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
@@ -236,9 +222,8 @@ class TaskProgram:
             updates = scale_bilm(updates, lambda *_: elmo.learning_rate / settings.learning_rate)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
-        interval = dataclasses.replace(
-            interval, loss=interval.loss + loss_value, steps=interval.steps + 1, words=interval.words + words
-        )
+        added = {"loss": loss_value, "steps": 1, "words": words}
+        interval = {name: value + added.get(name, 0) for name, value in state.interval.items()}
         # The average starts at the initial weights, and its bias is not corrected.
         average = optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {}
         return TaskState(state.step + 1, state.epoch, state.batch + 1, params, optimizer, average, interval), loss_value

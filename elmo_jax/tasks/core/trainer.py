@@ -27,7 +27,7 @@ from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes, predict, s
 from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
 from elmo_jax.tasks.core.optimizer import learning_rate
-from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
+from elmo_jax.tasks.core.program import TaskProgram, TaskState, no_interval
 from elmo_jax.tasks.core.setup import ADVICE, SPLITS, TaskSetup, rows_of, shapes_in
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.training.run_context import RunContext, is_out_of_patience
@@ -115,12 +115,13 @@ class Trainer:
                 state = self._evaluate(state, 0.0)
             while not self._is_over(state) and signals.received is None:
                 state = self._epoch(state)
-            if signals.received is None:
-                return self._best(state)
-            if not self._is_over(state):
+            if signals.received is not None and not self._is_over(state):
                 return self._context.save_and_stop(int(state.step), state, signals.received)
             self._context.checkpoints.wait()  # the last evaluation has saved this step
-            return Stopped(signal.Signals(signals.received), int(state.step))
+            if signals.received is not None:
+                return Stopped(signal.Signals(signals.received), int(state.step))
+            best = best_step(self._evaluations())
+            return state if best in (None, int(state.step)) else self._context.checkpoints.restore_step(best, state)
 
     def _evaluations(self) -> dict[int, float]:
         return dev_metrics(self._context.log.records, f"dev/{self.setup.task.metric}")
@@ -168,8 +169,8 @@ class Trainer:
     def _timed(self, state: TaskState, began: float) -> TaskState:
         """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
-        seconds = np.asarray(float(state.interval.seconds) + time.perf_counter() - began, np.float32)
-        return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
+        seconds = np.float32(float(state.interval["seconds"]) + time.perf_counter() - began)
+        return self._with(state, interval={**state.interval, "seconds": seconds})
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
         """Returns the state with other values from the host, on all devices; no program is compiled for them."""
@@ -183,14 +184,13 @@ class Trainer:
 
         The seconds since `began`, if it is given, are missing in the interval of the state.
         """
-        if began is not None and int(state.interval.steps):
+        if began is not None and int(state.interval["steps"]):
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
         predictions = predict(self.setup, self.program, [(params, self._frozen)], dev)
         metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
-        values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
-        values |= self._measured(state)
+        values = {**{f"dev/{name}": value for name, value in metrics.items()}, **self._measured(state)}
         for position, mix in elmo_mixes(params, self.setup.config).items():
             values[f"elmo/{position}/scale"] = mix["scale"]
             values |= {f"elmo/{position}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
@@ -203,7 +203,7 @@ class Trainer:
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
             self._context.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._context.log.flush()
-        state = self._with(state, interval=TaskInterval.empty())
+        state = self._with(state, interval=no_interval())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one
         self._context.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
@@ -211,9 +211,10 @@ class Trainer:
     def _measured(self, state: TaskState) -> dict[str, Any]:
         """Returns the metrics of the steps since the last evaluation; none before the first step."""
         interval, step = jax.device_get(state.interval), int(state.step)
-        if not interval.steps:
+        if not interval["steps"]:
             return {}
-        loss, words, seconds = float(interval.loss / interval.steps), int(interval.words), float(interval.seconds)
+        loss, words = float(interval["loss"] / interval["steps"]), int(interval["words"])
+        seconds = float(interval["seconds"])
         self._check_loss(loss, step)
         return {
             "train/loss": loss,
@@ -223,8 +224,3 @@ class Trainer:
             "train/seconds": self._context.log.latest("train/seconds") + seconds,
             "train/words": self._context.log.latest("train/words") + words,
         }
-
-    def _best(self, state: TaskState) -> TaskState:
-        self._context.checkpoints.wait()
-        best = best_step(self._evaluations())
-        return state if best in (None, int(state.step)) else self._context.checkpoints.restore_step(best, state)

