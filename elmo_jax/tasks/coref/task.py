@@ -31,9 +31,7 @@ class CorefDataConfig(TaskDataConfig):
     """
 
     singletons: Singletons = setting(
-        "keep",
-        "Whether entities of one mention count as gold in the scores. The model never predicts such entities, and"
-        " CoNLL-2012 has none.",
+        "keep", "Whether entities of one mention, which the model never predicts, count as gold."
     )
 
 

@@ -118,11 +118,9 @@ class POSModel:
     """The sizes and the dropout of the tagger."""
 
     layers: tuple[int, ...] = setting(
-        (100,), "The number of units per direction of each LSTM layer, lowest first.", least=1, most=2**20
+        (100,), "The units per direction of each LSTM layer, lowest first.", least=1, most=2**20
     )
-    dropout: float = fraction(
-        0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output; ELMo has `elmo.dropout`."
-    )
+    dropout: float = fraction(0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output.")
 
     def check(self, where: str = "config") -> None:
         if not self.layers:
@@ -159,9 +157,7 @@ class SoftmaxTagger(nn.Module):
 class POSDataConfig(TaskDataConfig):
     """The sources of the annotated sentences and their format."""
 
-    format: Literal["conllu", "penn"] = setting(
-        "conllu", "The format of the files: CoNLL-U, or the .pos files of the Penn Treebank."
-    )
+    format: Literal["conllu", "penn"] = setting("conllu", "The format: CoNLL-U, or .pos of the Penn Treebank.")
     column: Column = setting("upos", "The tags of CoNLL-U files that are used: universal or treebank-specific.")
 
 

@@ -45,18 +45,12 @@ class SNLIModel:
     composition: int = setting(300, "The number of units per direction of the composition layer.", least=1, most=WIDEST)
     output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=WIDEST)
     dropout: float = fraction(
-        0.5,
-        "The fraction of units dropped at the input of both LSTMs, with one mask per row, and around the output layer.",
+        0.5, "The fraction of units dropped at the input of both LSTMs and around the output layer."
     )
     attention_dropout: float = fraction(
-        0.5, "The fraction of units dropped after the attention; the baseline without ELMo has 0."
+        0.5, "The fraction of units dropped after the attention; 0 in the paper's baseline."
     )
-    matrix_penalty: float = setting(
-        1e-4,
-        "The factor of the sum of the squares of all matrices in the loss; the baseline without ELMo has 0.",
-        least=0,
-        most=1,
-    )
+    matrix_penalty: float = setting(1e-4, "The factor of the squares of all matrices in the loss.", least=0, most=1)
 
 
 class ESIM(nn.Module):

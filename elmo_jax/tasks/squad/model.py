@@ -28,9 +28,7 @@ class SquadModel:
     """The settings of the model without words, characters and ELMo; defaults are those of document-qa's ELMo script."""
 
     units: int = setting(90, "The number of units per direction of every GRU.", least=1)
-    dropout: float = fraction(
-        0.2, "The fraction of features dropped in training, with one mask for all words of a row."
-    )
+    dropout: float = fraction(0.2, "The fraction of features dropped, with one mask for all words of a row.")
     max_answer_length: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
 
 

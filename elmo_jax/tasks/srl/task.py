@@ -139,8 +139,7 @@ class SRLDataConfig(TaskDataConfig):
     """The sources of the annotated predicates and their format."""
 
     format: Literal["conll2012", "propbank", "bio"] = setting(
-        "conll2012",
-        "The format of the files: the columns of CoNLL-2012 or of PropBank's gold_conll, or lines of BIO tags.",
+        "conll2012", "The format: columns of CoNLL-2012 or PropBank's gold_conll, or lines of BIO tags."
     )
 
 

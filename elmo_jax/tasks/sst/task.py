@@ -45,9 +45,7 @@ from elmo_jax.words import is_blank, split_words
 class SSTModel:
     """The sizes and the dropout of the BCN; the output layers are the paper's, all other defaults AllenNLP's."""
 
-    input_dropout: float = fraction(
-        0.5, "The fraction of the input's units dropped; AllenNLP has 0.5 with ELMo and 0.25 without."
-    )
+    input_dropout: float = fraction(0.5, "The fraction of the input's units dropped; AllenNLP has 0.25 without ELMo.")
     pre_encoder: int = setting(300, "The number of units of the lowest dense layer.", least=1, most=WIDEST)
     pre_encoder_dropout: float = fraction(0.25, "The fraction of the lowest dense layer's units dropped.")
     encoder: int = setting(300, "The number of units per direction of the encoder.", least=1, most=WIDEST)
@@ -57,7 +55,7 @@ class SSTModel:
         "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
     output_layers: tuple[int, ...] = setting(
-        (1200, 600), "The number of units of each output layer below that of the classes.", least=1, most=WIDEST
+        (1200, 600), "The units of each output layer below that of the classes.", least=1, most=WIDEST
     )
     output_dropout: tuple[float, ...] = fraction((0.2, 0.3), "The fraction of units dropped in each output layer.")
     maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
@@ -232,12 +230,7 @@ class SSTDataConfig(TaskDataConfig):
     """The files of trees and the examples that are taken from them, or files with labels of your own."""
 
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
-    shortest: int = setting(
-        4,
-        "The minimum number of words of a training phrase, if data.phrases is all: 4 in the paper's supplement, 1 in"
-        " AllenNLP.",
-        least=1,
-    )
+    shortest: int = setting(4, "The minimum words of a training phrase; AllenNLP has 1.", least=1)
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
     label: str = setting("label", "The field of the label in these files, whose labels are the classes.")
     words: Words = setting("moses", "How a text in these files is split into words: by Moses, or at its spaces.")
