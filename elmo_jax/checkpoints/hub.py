@@ -155,7 +155,6 @@ def _parsed(name: str) -> tuple[str, str | None]:
 
 @contextlib.contextmanager
 def _one_line(name: str) -> Iterator[Any]:
-    """Yields the package `huggingface_hub`, and turns its errors into one line each."""
     try:
         hub: Any = importlib.import_module("huggingface_hub")
         errors: Any = importlib.import_module("huggingface_hub.errors")

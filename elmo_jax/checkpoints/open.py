@@ -160,7 +160,6 @@ def is_run(path: Path) -> bool:
 
 
 def _print_later_steps(run: epath.Path, exported: int | None) -> None:
-    """Warns if a run has been trained further since its export, because its last launch has not finished."""
     finished = (read_result(run) or {}).get("steps", 0)
     newest = None if exported is None else trained_since(run, max(exported, finished))
     if newest is not None:

@@ -102,7 +102,6 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
 
     def opened() -> tuple[list[Shard], list[Sentence]]:
-        """Returns the files with some of the sentences, and the sentences that no file has."""
         with _deletable():
             files = [Shard(path) for path in sorted(folder.glob(f"{name}-*.layers"))]
         there = {key for file in files for key in file.keys}

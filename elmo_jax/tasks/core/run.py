@@ -98,7 +98,6 @@ def _digest(examples: Sequence[Any]) -> str:
 
 
 def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None = None) -> dict[str, dict[str, float]]:
-    """Returns the metrics on dev and test; writes the predictions into a folder, if one is given."""
     task, scores = trainer.setup.task, {}
     for name in SPLITS[1:]:
         if data := trainer.data.get(name):
@@ -110,7 +109,6 @@ def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None
 
 
 def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath.Path) -> dict[str, Any]:
-    """Returns the results of a finished training, and writes its predictions."""
     params, steps_per_epoch = trainer.program.evaluated(state), len(trainer.data["train"].epoch(None))
     frozen = trainer.program.frozen(seed, trainer.layers_are_given)
     records = read_records(folder / "metrics.jsonl")
@@ -132,7 +130,6 @@ def _result_of_seed(trainer: Trainer, seed: int, state: TaskState, folder: epath
 
 
 def _result(trainer: Trainer, workdir: epath.Path) -> dict[str, Any]:
-    """Returns the results of all seeds and, if probabilities can be averaged, those of their ensemble."""
     task, config, data = trainer.setup.task, trainer.setup.config, trainer.data
     seeds = [read_result(workdir / f"seed_{seed}") or {} for seed in config.seeds]
     result: dict[str, Any] = {

@@ -199,7 +199,6 @@ class TrainedTask:
 
 @contextlib.contextmanager
 def _reading(path: epath.Path) -> Iterator[epath.Path]:
-    """Yields the path of a file of a run; in the context, a missing or damaged file is a `UserError`."""
     try:
         yield path
     except UserError:

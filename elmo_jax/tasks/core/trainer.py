@@ -167,7 +167,6 @@ class Trainer:
             )
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
-        """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
         seconds = np.float32(float(state.interval["seconds"]) + time.perf_counter() - began)
         return self._with(state, interval={**state.interval, "seconds": seconds})
@@ -209,7 +208,6 @@ class Trainer:
         return state
 
     def _measured(self, state: TaskState) -> dict[str, Any]:
-        """Returns the metrics of the steps since the last evaluation; none before the first step."""
         interval, step = jax.device_get(state.interval), int(state.step)
         if not interval["steps"]:
             return {}

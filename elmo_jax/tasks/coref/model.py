@@ -230,7 +230,6 @@ class SpanRanker(nn.Module):
         return Ranking(mentions, valid, kept, jnp.pad(scores, ((0, 0), (1, 0))))  # the dummy has 0
 
     def _words(self, sentences: Embedded, document: WordIndices, deterministic: bool) -> Words:
-        """Returns the document's words after the LSTM, and the vectors and weights of heads and widths."""
         config = self.config
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]

@@ -48,10 +48,6 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     The last column has the coreference: `-` or nothing, or `(12`, `12)` and `(12)` with `|` between them. Mentions of
     one entity may be nested: `12)` closes the last one that was opened. Two entities that have a mention in common are
     merged.
-
-    Raises:
-      UserError: a word is outside of a document, a document has no begin or no end, a line has too few columns or
-        another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
     header: tuple[str, str] | None = None  # the name and the part of the document that is being read
@@ -133,11 +129,7 @@ def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> 
 
 
 def read_json_lines(path: Path, singletons: Singletons = "keep") -> list[Document]:
-    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`.
-
-    Raises:
-      UserError: a line is not such an object, or a mention is not in the document.
-    """
+    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`."""
     return [_from_json(path, line, singletons) for line in read_lines(path) if not is_blank(line.text)]
 
 

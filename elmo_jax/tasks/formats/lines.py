@@ -128,7 +128,6 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
 
 
 def _rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the first line and the cells of each row that is not empty."""
     csv.field_size_limit(2**31 - 1)
     lines = (f"{line.text}\n" for line in read_lines(path))
     rows, first = csv.reader(lines, delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE, strict=True), 1

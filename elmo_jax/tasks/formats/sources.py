@@ -89,7 +89,6 @@ def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[A
 
 
 def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
-    """Refuses placeholders for words, and text in a script without spaces."""
     counts = Counter(word for row in rows for word in row)
     word, most = counts.most_common(1)[0] if counts else ("", 0)
     hidden = next((row[0] for row in rows if len(row) > 1 and row[0] in _PLACEHOLDERS and len(set(row)) == 1), None)

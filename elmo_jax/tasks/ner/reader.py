@@ -36,11 +36,6 @@ def read(
         the number of such lines.
       word: the column of the word, the first one being 1.
       tag: the column of the tag; 0 for the last one.
-
-    Raises:
-      UserError: the number of columns changes within the file, a word or a tag is missing, the tags break the rules of
-        `scheme`, or of more than one with "auto"; or the first column has the numbers of the words or the names of the
-        sentences, or the last two have tags of entities, and `word` or `tag` does not say which column is read.
     """
     examples: list[TaggedSentence] = []
     skipped = 0

@@ -42,9 +42,6 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
     """Reads the syntactic words of a CoNLL-U file (Universal Dependencies, version 2), with the tags of one column.
 
     The words of a multiword token are read instead of the token, and empty nodes are left out.
-
-    Raises:
-      UserError: a line does not have ten columns, words are not numbered 1, 2, …, or a word has no tag.
     """
     examples = []
     for block in blocks(path):
@@ -82,9 +79,6 @@ def read_penn(path: Path) -> list[TaggedSentence]:
     phrases are ignored. Of alternative tags (`NN|JJ`), the first one is taken. Sentences are separated by blank lines
     and stories by lines of `=`, but a blank line does not end a sentence after a line that ends with `]`, nor before a
     closing quote or bracket.
-
-    Raises:
-      UserError: a word has no tag.
     """
     sentences: list[list[tuple[str, str]]] = [[]]  # the last one is being read
     may_end = False  # whether an empty line before this one may end the sentence

@@ -111,7 +111,6 @@ class ESIM(nn.Module):
     def _compose(
         self, encoded: jax.Array, attended: jax.Array, mask: jax.Array, deterministic: bool
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the mean and the maximum over the words of a text, composed with what they attend to."""
         joined = jnp.concatenate([encoded, attended, encoded - attended, encoded * attended], axis=-1)  # [B, T, 4A]
         joined = self.attended(joined, deterministic=deterministic)
         projected = jax.nn.relu(self.projection(joined))
@@ -145,10 +144,6 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
       quoting: "csv" if cells of a table with tabs may be in double quotes; see `lines.read_records`.
       language: the ISO 639 code of the language of sentences without parses.
       annotated: whether each record must have a label; otherwise labels are not read.
-
-    Raises:
-      UserError: as `read_records`, a field is missing or is not a string, a label is unknown, a sentence has no words,
-        or one parallel file has fewer lines than another.
     """
     if path.name.startswith(_PARALLEL):
         rows, annotated = _parallel(path), True

@@ -115,9 +115,6 @@ def read(path: Path, missing: AnyMissing = "error", part: slice | str = slice(No
     """Reads a file of questions in the JSON of SQuAD; see `questions`.
 
     The part of the articles is a slice, or those of the titles in `Title;Title`, or the others in `not Title;Title`.
-
-    Raises:
-      UserError: the file is not JSON, it has no article of a title, or as `questions`.
     """
     content = read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
     articles = _field(path, content, "data", list, "")
@@ -146,10 +143,6 @@ def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers:
       missing: "error" to refuse a question without an answer, or whose first answer is nowhere in its paragraph;
         "skip" to leave it out; "unknown" to read no answers.
       numbers: the number of each article, for messages.
-
-    Raises:
-      UserError: a field is missing or has another type, a question has no words, two questions have one id; or, with
-        "error", a question has no answer, or a first answer is empty or not in its paragraph.
     """
     counts = dict.fromkeys((_MOVED, _MISSING, _WIDER), 0)
     examples = []

@@ -197,7 +197,6 @@ def scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str,
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a question of TFDS as an article of the JSON."""
     answers = record["answers"]
     pairs = zip(answers["text"], answers["answer_start"], strict=True)
     question = {

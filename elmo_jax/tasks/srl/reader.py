@@ -44,10 +44,6 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
       path: the file.
       layout: "conll2012" has eleven columns before those of the arguments and one, coreference, after them; "propbank"
         (the files that PropBank releases as `gold_conll`) has eight before them and none after them.
-
-    Raises:
-      UserError: a line has too few columns or another number than the first line of its sentence, a cell is not a
-        bracket, or brackets are nested or have no partner.
     """
     before, after = _ARGUMENTS[layout]
     examples: list[Example] = []
@@ -84,10 +80,6 @@ def read_bio(path: Path) -> list[Example]:
 
     Positions are counted from 0. A line belongs to the sentence of the line before if it has the same words and a later
     predicate.
-
-    Raises:
-      UserError: a line has another layout, its numbers of words and tags differ, the tags are not BIO, or the tag of
-        the predicate is not `B-V`.
     """
     examples: list[Example] = []
     for example in (_bio_example(path, line) for line in read_lines(path) if not is_blank(line.text)):

@@ -153,16 +153,12 @@ def read(path: Path, phrases: Phrases) -> list[ClassifiedTexts]:
     Returns:
       The sentence of each tree or, for `phrases` "all", all of its phrases, also equal ones, from the whole tree to its
       leaves and from left to right. Words are those of `lines.unescape`.
-
-    Raises:
-      UserError: a line is not a tree, or a label is not 0 to 4.
     """
     trees = (_subtrees(path, line) for line in read_lines(path) if not is_blank(line.text))
     return [example for tree in trees for example in (tree[:1] if phrases == "sentences" else tree)]
 
 
 def _subtrees(path: Path, line: Line) -> list[ClassifiedTexts]:
-    """Returns the subtrees of a line's tree in the order of their opening brackets."""
     leaves: list[str] = []
     nodes: list[list[int]] = []  # the label of each tree, the number of its first leaf, and that after its last one
     inside: list[list[int]] = []  # the trees that are not closed yet
@@ -200,9 +196,6 @@ def read_texts(
       split: the function that splits a text into words; see `splitter`.
       quoting: whether cells of tab-separated files may be in double quotes.
       annotated: whether each record must have a label.
-
-    Raises:
-      UserError: a record is not of this form, or its text has no words.
     """
     examples = []
     for number, record in read_records(path, quoting):
