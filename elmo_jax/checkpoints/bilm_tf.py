@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from elmo_jax import files
-from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.export import GLOBAL_STEP, PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import published_name, published_shape
 from elmo_jax.checkpoints.hub import is_url
 from elmo_jax.checkpoints.layout import fingerprint, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import OPTIONS, read_options
-from elmo_jax.checkpoints.provenance import GLOBAL_STEP
 from elmo_jax.checkpoints.tensor_bundle import TensorBundle
 from elmo_jax.config import DIRECTIONS, ModelConfig
 from elmo_jax.data.lexicon import marks_first, words_by_line

@@ -24,7 +24,6 @@ from safetensors import SafetensorError
 
 from elmo_jax import files
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.runs.lock import store_errors
@@ -32,6 +31,8 @@ from elmo_jax.runs.progress import Progress
 from elmo_jax.settings import from_dict, to_dict
 
 NAME, SUFFIX = "bilm.safetensors", ".safetensors"
+# Keys of the provenance: the source model's fingerprint and provenance, and the step of a checkpoint of bilm-tf.
+FINETUNED_FROM, GLOBAL_STEP = "finetuned_from", "global_step"
 _KEY, _DIGEST = "elmo_jax", "sha256"
 _HEADER_BYTES = 100_000_000  # the most that safetensors reads
 # The entries of the JSON object and their types, besides `layout`.

@@ -9,8 +9,9 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax.checkpoints.export import FINETUNED_FROM
+from elmo_jax.checkpoints.from_run import first_step
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM, first_step
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
