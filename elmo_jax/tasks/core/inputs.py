@@ -107,20 +107,22 @@ class CharCNN(nn.Module):
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
         vectors = Dropout(config.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
-        most = max(config.max_characters, *(width for width, _ in config.filters))
-        maxima = []
-        for i, (width, number) in enumerate(config.filters):
-            size = min(vectors.shape[-2] + width - 1, most)
-            padded = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
-            windows = size - width + 1  # P
-            bound = uniform((width * config.embedding_dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
-            kernel = self.param(f"filter_{i}_kernel", bound, (width, config.embedding_dim, number))
-            bias = self.param(f"filter_{i}_bias", bound, (number,))
-            flat = jnp.concatenate([padded[..., k : k + windows, :] for k in range(width)], axis=-1)
-            value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias  # [..., P, F]
-            inside = (jnp.arange(windows) < length[..., None])[..., None]  # the windows that start at a character
-            maxima.append(jnp.where(inside, jax.nn.relu(value), 0.0).max(-2))  # ReLU is never below zero
-        return jnp.concatenate(maxima, axis=-1)
+        return jnp.concatenate([self._convolve(i, vectors, length) for i in range(len(config.filters))], axis=-1)
+
+    def _convolve(self, i: int, vectors: jax.Array, length: jax.Array) -> jax.Array:
+        """Maps [..., W, E] to the maxima [..., F] of the filters of one width."""
+        (width, number), dim = self.config.filters[i], self.config.embedding_dim
+        most = max(self.config.max_characters, *(width for width, _ in self.config.filters))
+        size = min(vectors.shape[-2] + width - 1, most)
+        vectors = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
+        windows = size - width + 1  # P
+        bound = uniform((width * dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
+        kernel = self.param(f"filter_{i}_kernel", bound, (width, dim, number))
+        bias = self.param(f"filter_{i}_bias", bound, (number,))
+        flat = jnp.concatenate([vectors[..., k : k + windows, :] for k in range(width)], axis=-1)  # [..., P, width * E]
+        value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias  # [..., P, F]
+        inside = (jnp.arange(windows) < length[..., None])[..., None]  # the windows that start at a character
+        return jnp.where(inside, jax.nn.relu(value), 0.0).max(-2)  # ReLU is never below zero
 
 
 class Inputs(nn.Module):

@@ -25,15 +25,8 @@ class Transitions(NamedTuple):
     """The scores of a chain for decoding, other than those of its tags."""
 
     between: jax.Array  # [N, N], the score of tag j after tag i
-    start: jax.Array | None = None  # [N], the score of a row's first tag; None for zeros
-    end: jax.Array | None = None  # [N], the score of a row's last tag; None for zeros
-
-
-class Decoded(NamedTuple):
-    """The best sequences of tags."""
-
-    tags: jax.Array  # int32 [B, T], the tags, -1 past a row's end
-    scores: jax.Array  # [B], the scores of the sequences; zero for a row without words
+    start: jax.Array | float = 0.0  # [N], the score of a row's first tag
+    end: jax.Array | float = 0.0  # [N], the score of a row's last tag
 
 
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
@@ -68,25 +61,22 @@ def log_partition(logits: jax.Array, mask: jax.Array, transitions: jax.Array) ->
     return jax.nn.logsumexp(total, axis=1)
 
 
-def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """Returns the sequences with the highest sums of `scores` [B, T, N] of tags at words and of `transitions`.
+def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+    """Returns the tags int32 [B, T] with the highest sums of `scores` [B, T, N] and `transitions`, -1 past a row's end.
 
     Of equal sums, the tag with the lower number wins.
     """
-    number = scores.shape[-1]
-    start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
 
     def step(best: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         score, real = at
         reached = best[:, :, None] + transitions.between  # [B, N from, N to]
         value, source = reached.max(1) + score, reached.argmax(1)
         # Past the end of a row, the best sums do not change and point at themselves.
-        return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(number))
+        return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(scores.shape[-1]))
 
+    start = transitions.start + scores[:, 0]  # [B, N]
     best, sources = lax.scan(step, start, (scores.swapaxes(0, 1)[1:], mask.T[1:]))  # sources [T - 1, B, N]
-    if transitions.end is not None:
-        best = best + transitions.end
-    last = best.argmax(1)  # [B]
+    last = (best + transitions.end).argmax(1)  # [B]
 
     def back(tag: jax.Array, source: jax.Array) -> tuple[jax.Array, jax.Array]:
         before = jnp.take_along_axis(source, tag[:, None], 1)[:, 0]
@@ -94,7 +84,7 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
 
     _, before = lax.scan(back, last, sources, reverse=True)  # [T - 1, B]
     tags = jnp.concatenate([before, last[None]]).T  # [B, T]
-    return Decoded(jnp.where(mask, tags, -1).astype(jnp.int32), jnp.where(mask.any(1), best.max(1), 0.0))
+    return jnp.where(mask, tags, -1).astype(jnp.int32)
 
 
 def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:

@@ -71,8 +71,10 @@ def recurrence(
     state: State,
     real: jax.Array,
     dropout: jax.Array | None,
-) -> tuple[jax.Array, State]:
-    """Runs a cell over all steps. The state does not change at padding, so that a row does not depend on it.
+) -> jax.Array:
+    """Runs a cell over all steps, and returns the hidden states [T, B, H], zero at padding.
+
+    The state does not change at padding, so that a row does not depend on it.
 
     All arrays can have one more axis before B or H, for several layers at once.
 
@@ -84,9 +86,6 @@ def recurrence(
       state: the state before the first step.
       real: [T, B, 1], true on words.
       dropout: [B, H], an already scaled mask on the hidden state that is fed back; None for no dropout.
-
-    Returns:
-      The hidden states [T, B, H], zero at padding, and the state after the last step.
     """
     return _forward(cell, direction, recurrent, read, state, real, dropout)[0]
 
@@ -102,13 +101,12 @@ def _forward(cell: Cell, direction: Direction, *arrays: Any) -> Any:
         new = tuple(jnp.where(word, n, old) for n, old in zip(cell(z, state), state, strict=True))
         return new, (new[-1], z, state)
 
-    last, (hidden, z, before) = lax.scan(step, state, (read, real), reverse=direction == "backward")
-    return (jnp.where(real, hidden, 0), last), (recurrent, z, before, real, dropout)
+    _, (hidden, z, before) = lax.scan(step, state, (read, real), reverse=direction == "backward")
+    return jnp.where(real, hidden, 0), (recurrent, z, before, real, dropout)
 
 
-def _backward(cell: Cell, direction: Direction, residuals: Any, gradients: Any) -> Any:
+def _backward(cell: Cell, direction: Direction, residuals: Any, d_outputs: Any) -> Any:
     recurrent, z, before, real, dropout = residuals
-    d_outputs, d_last = gradients
     columns = recurrent.shape[-1]
 
     def step(d_state: State, at: Any) -> tuple[State, jax.Array]:
@@ -119,6 +117,7 @@ def _backward(cell: Cell, direction: Direction, residuals: Any, gradients: Any) 
         d_before = (*d_before[:-1], d_before[-1] + _dropped(d_fed, dropout))
         return tuple(jnp.where(word, d, stay) for d, stay in zip(d_before, d_state, strict=True)), d_z
 
+    d_last = tuple(jnp.zeros_like(state[0]) for state in before)
     d_first, d_z = lax.scan(step, d_last, (d_outputs, z, before, real), reverse=direction == "forward")
     fed = _dropped(before[-1], dropout)
     d_recurrent = jnp.einsum("t...bh,t...bz->...hz", fed, d_z[..., :columns], precision=lax.Precision.HIGHEST)
@@ -138,7 +137,7 @@ def bidirectional(
     """
     real = jnp.stack([mask.T, mask.T[::-1]], axis=1)[..., None]
     read = jnp.stack([read[:, 0], read[::-1, 1]], axis=1)  # the backward direction starts at the end
-    hidden, _ = recurrence(cell, "forward", recurrent, read, state, real, dropout)
+    hidden = recurrence(cell, "forward", recurrent, read, state, real, dropout)
     return jnp.concatenate([hidden[:, 0], hidden[::-1, 1]], axis=-1).swapaxes(0, 1)
 
 
@@ -168,7 +167,7 @@ class LSTM(nn.Module):
         bias = self.param("bias", self._bias, (4 * self.size,))
         read = product(inputs.swapaxes(0, 1), kernel[:size]) + bias  # [T, B, 4H]
         zero = jnp.zeros((len(inputs), self.size), read.dtype)
-        hidden, _ = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], None)
+        hidden = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], None)
         return hidden.swapaxes(0, 1)
 
     def _kernel(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
@@ -233,15 +232,15 @@ class HighwayLayer(nn.Module):
     direction: Direction
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | None) -> tuple[jax.Array, State]:
-        """Maps [T, B, D], a mask of words [T, B] and one of dropout [B, H] to [T, B, H] and the last state."""
+    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | None) -> jax.Array:
+        """Maps [T, B, D], a mask of words [T, B] and one of dropout [B, H] to [T, B, H]."""
         kernel = self.param("kernel", block_orthogonal(6), (inputs.shape[-1], 6 * self.units))
         recurrent = self.param("recurrent", block_orthogonal(5), (self.units, 5 * self.units))
         bias = self.param("bias", nn.initializers.zeros, (6 * self.units,))
         read = product(inputs, kernel) + bias  # [T, B, 6H]
         start = (jnp.zeros((inputs.shape[1], self.units), read.dtype),) * 2
-        hidden, last = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
-        return _dropped(hidden, dropout), (last[0], _dropped(last[1], dropout))
+        hidden = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
+        return _dropped(hidden, dropout)
 
 
 class HighwayLSTM(nn.Module):
@@ -264,7 +263,7 @@ class HighwayLSTM(nn.Module):
         hidden = inputs.swapaxes(0, 1)
         for number in range(self.layers):
             layer = HighwayLayer(self.units, "backward" if number % 2 else "forward", name=f"layer_{number}")
-            hidden, _ = layer(hidden, mask.T, dropout[number])
+            hidden = layer(hidden, mask.T, dropout[number])
         return hidden.swapaxes(0, 1)
 
 

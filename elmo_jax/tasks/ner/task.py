@@ -70,7 +70,7 @@ class Tagger(nn.Module):
         transitions = CRF(len(self.labels), name="crf")()
         loss = -log_likelihood(logits, arrays["tags"], text.mask, transitions).sum()
         allowed = allowed_transitions(self.labels, config.encoding)
-        return TaskOutput(loss, {"tags": viterbi_decode(logits, text.mask, constrained(transitions, allowed)).tags})
+        return TaskOutput(loss, {"tags": viterbi_decode(logits, text.mask, constrained(transitions, allowed))})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -65,8 +65,8 @@ class RoleTagger(nn.Module):
         )
         log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
         loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask)
-        decoded = viterbi_decode(lax.stop_gradient(log_probabilities), sentence.mask, bio_transitions(self.tags))
-        return TaskOutput(loss, {"log_probabilities": log_probabilities, "tags": decoded.tags})
+        best = viterbi_decode(lax.stop_gradient(log_probabilities), sentence.mask, bio_transitions(self.tags))
+        return TaskOutput(loss, {"log_probabilities": log_probabilities, "tags": best})
 
 
 def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array) -> jax.Array:
