@@ -98,10 +98,8 @@ class Checkpoint:
                 name = _variable(path, model) + slot
                 value = self._value(bundle, name, published_shape(path, shape)).reshape(shape)
                 if value.dtype != np.float32 or not np.isfinite(value).all() or (slot and value.min() <= 0):
-                    raise UserError(
-                        f"{self.path}: variable '{name}' has {value.dtype} numbers that are not all finite float32 (and"
-                        " above 0 in an accumulator); take another checkpoint"
-                    )
+                    problem = f"has {value.dtype} numbers that are not all finite float32 (above 0 in an accumulator)"
+                    raise UserError(f"{self.path}: variable '{name}' {problem}; take another checkpoint")
                 moved = path.startswith("softmax/") and words != lines
                 values[path] = value[[line_of[word] for word in words]] if moved else value
         return values, words or None
@@ -109,10 +107,8 @@ class Checkpoint:
     def _value(self, bundle: TensorBundle, name: str, shape: tuple[int, ...]) -> np.ndarray:
         actual = bundle.shapes.get(name)
         if actual and actual[1:] == shape[1:] and actual != shape and name.startswith("lm/softmax/"):
-            raise UserError(
-                f"{self.vocabulary}: {shape[0]:,} words, and the softmax of {self.path} has {actual[0]:,}; give the"
-                " vocabulary that it was trained with"
-            )
+            problem = f"{shape[0]:,} words, and the softmax of {self.path} has {actual[0]:,}"
+            raise UserError(f"{self.vocabulary}: {problem}; give the vocabulary that it was trained with")
         if actual != shape:
             what = "is missing" if actual is None else f"has shape {actual}"
             raise UserError(f"{self.path}: variable '{name}' {what}; expected shape {shape}, as {self.options} says")

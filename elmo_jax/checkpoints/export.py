@@ -133,9 +133,8 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
     try:
         _read_description(file)
     except UserError as error:
-        raise UserError(
-            f"{file}: holds something else than an export, or a damaged one; choose another place or remove it"
-        ) from error
+        problem = "holds something else than an export, or a damaged one"
+        raise UserError(f"{file}: {problem}; choose another place or remove it") from error
 
 
 def export_bilm(
@@ -199,9 +198,8 @@ def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np
         with np.errstate(over="ignore"):
             stored[key] = array.astype(dtype, order="C", copy=False)  # stored as they lie in memory
         if not jnp.issubdtype(array.dtype, jnp.floating) or not np.isfinite(stored[key]).all():
-            raise UserError(
-                f"{where}: parameter '{key}' ({array.dtype}): expected floating-point numbers, all finite in {dtype}"
-            )
+            expected = f"expected floating-point numbers, all finite in {dtype}"
+            raise UserError(f"{where}: parameter '{key}' ({array.dtype}): {expected}")
     return stored
 
 
@@ -260,10 +258,8 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         raise UserError(f"{file}: '{_KEY}' in its metadata is not JSON; export the biLM again") from None
     layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
-        raise UserError(
-            f"{file}: layout version {layout}, this elmo_jax reads {LAYOUT_VERSION};"
-            " export the biLM again, or use the elmo_jax that wrote it"
-        )
+        problem = f"layout version {layout}, this elmo_jax reads {LAYOUT_VERSION}"
+        raise UserError(f"{file}: {problem}; export the biLM again, or use the elmo_jax that wrote it")
     for key, kind in _DESCRIPTION.items():
         if not isinstance(description.get(key, ...), kind):
             raise UserError(f"{file}: '{_KEY}' in its metadata has no valid '{key}'; export the biLM again")

@@ -244,10 +244,8 @@ class Checkpoints:
 
     def _checked(self, step: int) -> int | None:
         if step == _ALL_DAMAGED:
-            raise UserError(
-                f"{self._directory}: every checkpoint is damaged, so the run cannot continue;"
-                " restore one from a copy, or move the folder away to start again"
-            )
+            remedy = "restore one from a copy, or move the folder away to start again"
+            raise UserError(f"{self._directory}: every checkpoint is damaged, so the run cannot continue; {remedy}")
         return None if step == _NONE else step
 
     def _verified(self) -> int:

@@ -74,10 +74,7 @@ def continued(recipe: Recipe, checkpoint: Checkpoint, config: Config) -> tuple[R
 
 
 def recipe_of(config: Config, params: Tree, finetuned_from: dict[str, Any]) -> Recipe:
-    """Returns the plan of a fine-tuning.
-
-    `params` are those of step 0, a whole tree in the layout of an export, and `finetuned_from` is their provenance.
-    """
+    """Returns the plan of a fine-tuning of the whole tree `params`, in the layout of an export, of some provenance."""
     return Recipe(
         params=params,
         frozen=FROZEN[config.finetune.trainable],

@@ -188,10 +188,8 @@ class TaskConfig:
         has_words = self.word_vectors.path or self.word_vectors.dim
         elmo_at_input = self.bilm and "input" in self.elmo.positions
         if not has_words and not self.characters.filters and not elmo_at_input:
-            raise UserError(
-                f"{where}: words have no vectors; set word_vectors.path, word_vectors.dim, characters.filters, or a"
-                " bilm that enters at the input"
-            )
+            remedy = "set word_vectors.path, word_vectors.dim, characters.filters, or a bilm that enters at the input"
+            raise UserError(f"{where}: words have no vectors; {remedy}")
 
 
 # These settings may differ between two launches of one run.

@@ -124,9 +124,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
                     lengths, keys = list(map(len, part)), list(map(_key, part))
                     if not finite.all():
                         at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
-                        raise UserError(
-                            f"a vector of {part[at]} is too large for {dtype}; set config.elmo.dtype=float32"
-                        )
+                        problem = f"a vector of {part[at]} is too large for {dtype}"
+                        raise UserError(f"{problem}; set config.elmo.dtype=float32")
                     digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
                     write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
                     progress.add(sum(lengths))

@@ -75,10 +75,9 @@ class TrainedTask:
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
         expected = written["metadata"]["fingerprint"]["bilm"]
         if bilm is not None and bilm.fingerprint != expected:
-            raise UserError(
-                f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
-                f" {bilm.fingerprint[:12]}; give the biLM that it was trained with"
-            )
+            problem = f"{str(expected)[:12]}, but that of {self.config.bilm} is {bilm.fingerprint[:12]}"
+            remedy = "give the biLM that it was trained with"
+            raise UserError(f"{run}: was trained with a biLM of fingerprint {problem}; {remedy}")
         mesh = make_mesh(jax.local_devices())
         self._setup = TaskSetup(self.task, self.config, inputs["labels"], vocabulary, table, bilm, mesh)
         self._program = TaskProgram(self._setup)

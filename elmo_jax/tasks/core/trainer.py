@@ -161,10 +161,9 @@ class Trainer:
 
     def _check_loss(self, loss: float, step: int) -> None:
         if not np.isfinite(loss):
-            raise UserError(
-                f"{self._workdir}: seed {self._seed}: the loss became infinite or NaN before step {step}; try a lower"
-                " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
-            )
+            problem = f"seed {self._seed}: the loss became infinite or NaN before step {step}"
+            remedy = "try a lower config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
+            raise UserError(f"{self._workdir}: {problem}; {remedy}")
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
         jax.block_until_ready(state.step)

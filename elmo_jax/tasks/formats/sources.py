@@ -95,10 +95,9 @@ def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
     if hidden is None and 2 * most > counts.total() and (word in _PLACEHOLDERS or counts.total() >= _ENOUGH_WORDS):
         hidden = word
     if hidden is not None:
-        raise UserError(
-            f"{source}: words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}; fill them in with"
-            " the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
-        )
+        remedy = "the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
+        problem = f"words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}"
+        raise UserError(f"{source}: {problem}; fill them in with {remedy}")
     if is_unspaced(" ".join(counts), are_words=True):
         raise UserError(f"{source}: {UNSPACED}")
 

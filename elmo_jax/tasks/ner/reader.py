@@ -78,17 +78,14 @@ def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: i
     names = bool(firsts) and len(sentences[0][0]) > 2 and all(len(set(column)) == 1 for column in firsts)
     numbers = all(c[0].isdecimal() and c == [str(int(c[0]) + i) for i in range(len(c))] for c in firsts)
     if word == 1 and (names or numbers) and any(len(column) > 1 for column in firsts):
-        raise UserError(
-            f"{path}: the first column has the numbers of the words, or the names of the sentences; set"
-            " config.data.word_column=2, and config.data.tag_column to the column of the tags if it is not the last"
-        )
+        remedy = "config.data.word_column=2, and config.data.tag_column to the column of the tags if it is not the last"
+        problem = "the first column has the numbers of the words, or the names of the sentences"
+        raise UserError(f"{path}: {problem}; set {remedy}")
     before = {row[-2].strip() for rows in sentences for row in rows} - {"O"}
     types = {tag.partition("-")[2] for tag in before} - _CHUNKS
     if tag == 0 and types and all(re.match("[BIESLUM]-.", tag) for tag in before):
-        raise UserError(
-            f"{path}: the last two columns have tags, the first of them {min(before)}; set config.data.tag_column to"
-            " one of them, the first column being 1"
-        )
+        remedy = "set config.data.tag_column to one of them, the first column being 1"
+        raise UserError(f"{path}: the last two columns have tags, the first of them {min(before)}; {remedy}")
 
 
 def read_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:

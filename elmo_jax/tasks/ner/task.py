@@ -114,10 +114,9 @@ class NER(TaggingTask[TaggedSentence]):
             try:
                 tags = to_bio(sentence, scheme)
             except TagError as error:
-                raise UserError(
-                    f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
-                    f" is {scheme}, to the notation of the dataset"
-                ) from None
+                remedy = f"set config.data.scheme, which is {scheme}, to the notation of the dataset"
+                where = f"{source}, example {number}, word {error.position}"
+                raise UserError(f"{where}: {error.reason}; {remedy}") from None
             examples.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
         return examples
 

@@ -62,10 +62,8 @@ class SSTModel:
 
     def check(self, where: str = "config") -> None:
         if len(self.output_dropout) != len(self.output_layers):
-            raise UserError(
-                f"{where}.output_dropout: expected one rate for each of the {len(self.output_layers)} layers of"
-                f" output_layers, got {len(self.output_dropout)}"
-            )
+            expected = f"one rate for each of the {len(self.output_layers)} layers of output_layers"
+            raise UserError(f"{where}.output_dropout: expected {expected}, got {len(self.output_dropout)}")
 
 
 class Maxout(nn.Module):
