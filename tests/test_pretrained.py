@@ -49,4 +49,4 @@ def test_the_command_finds_it_by_name(
     assert main(["neighbours", "english", "sentences.txt", "--word", "cat", "--number", "1"]) == 0
     (tmp_path / "english").mkdir()
     assert main(["export", "english", "--out", "out"]) == 2
-    assert "the name of a packaged biLM, and of" in capsys.readouterr().err
+    assert "the name of a packaged biLM, and also of" in capsys.readouterr().err

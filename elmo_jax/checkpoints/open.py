@@ -60,7 +60,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     folder = files.absolute(source)
     if packaged := packaged_path(os.fspath(source)):
         if folder.exists():
-            raise UserError(f"{source}: the name of a packaged biLM, and of {folder}; for that, give its full path")
+            problem = f"the name of a packaged biLM, and also of {folder}"
+            raise UserError(f"{source}: {problem}; for that, give its full path")
         return read_export(epath.Path(packaged))
     file = find_export(folder)
     if file is not None:
