@@ -7,7 +7,7 @@ Published arrays correspond one to one to the leaves of the parameter tree (`lay
 differs. The order of the kernel's rows (`[input; h]`) and of the gates (`i, j, f, o`), and the forget bias (not stored)
 are the same in both.
 
-A file may come from anywhere and is not trusted (see `hdf5_data`).
+A file may come from anywhere and is not trusted (see `hdf5_files`).
 """
 
 import logging
@@ -20,8 +20,7 @@ import h5py
 import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS
-from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
-from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.checkpoints.hdf5_files import check_fits, check_stored, new_hdf5, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import DIRECTIONS, ModelConfig

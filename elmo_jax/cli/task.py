@@ -111,8 +111,7 @@ def _add_predict(commands: Commands) -> None:
 def _train(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_file, with_overrides
     from elmo_jax.runs.result import print_summary
-    from elmo_jax.tasks.core.run import train_task
-    from elmo_jax.tasks.core.task_report import table
+    from elmo_jax.tasks.core.run import table, train_task
     from elmo_jax.tasks.registry import task_config
 
     name = options.config.stem.removeprefix("task_")

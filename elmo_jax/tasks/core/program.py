@@ -1,4 +1,4 @@
-"""Compiles a task model for the devices: its training step and its evaluation.
+"""Compiles a task model for the devices: its training step, with the rules of its optimizer, and its evaluation.
 
 Shapes: B examples per batch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
@@ -26,11 +27,84 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.model.precision import standard_promotion
 from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.config import ElmoConfig, TaskOptimizerConfig
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import make_optimizer, scale_bilm, unfrozen
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
+
+
+def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
+    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
+
+    As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
+    divides by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch.
+    """
+    clips = [optax.clip(config.clip_value)] if config.clip_value else []
+    clips += [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
+    rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    if config.name == "adadelta":
+        rule = optax.scale_by_adadelta(config.rho, config.eps)
+    return optax.chain(*clips, rule, optax.scale(-1.0))
+
+
+def scale_bilm(tree: Tree, factor: Callable[[str, str], Any]) -> Tree:
+    """Returns a tree like the parameters, in which the biLM's leaves are multiplied by a factor of their modules."""
+    inputs = tree.get("inputs", {})
+    if "bilm" not in inputs:
+        return tree
+    scaled = jax.tree_util.tree_map_with_path(lambda path, x: x * factor(path[0].key, path[1].key), inputs["bilm"])
+    return {**tree, "inputs": {**inputs, "bilm": scaled}}
+
+
+def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) -> Tree:
+    """Returns the gradient without that of the biLM's layers which are not trained yet (gradual unfreezing, as ULMFiT).
+
+    The top LSTM layer is trained from the first epoch on, and one more layer after every `unfreeze_epochs`; the token
+    encoder is the last one. `layers` is the number of LSTM layers, and `epoch` counts from 0.
+    """
+
+    def factor(module: str, layer: str) -> jax.Array:
+        order = layers if module == "token_encoder" else layers - 1 - int(layer.removeprefix("layer_"))
+        return (epoch >= order * elmo.unfreeze_epochs).astype(jnp.float32)
+
+    return scale_bilm(gradient, factor) if elmo.unfreeze_epochs else gradient
+
+
+def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
+
+    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `trainer.dev_metrics`.
+    """
+    factor = 1.0
+    match config.schedule:
+        case "plateau":
+            factor = _plateau_factor(config, metrics)
+        case "staircase":
+            factor = config.decay ** (step // config.decay_steps)
+        case "warmup_cosine":
+            warmup = min(config.warmup_steps, steps // 2)
+            decayed = min((step - warmup) / max(steps - warmup, 1), 1.0)
+            factor = (step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * decayed))
+    return config.learning_rate * factor
+
+
+def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
+    """Returns the product of the decays after these dev metrics.
+
+    As in AllenNLP, an evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience`
+    evaluations that are not better, the next one that is not better decays the rate, and the count starts again.
+    """
+    factor, best, bad = 1.0, -float("inf"), 0
+    for metric in metrics:
+        if metric > (best * (1 + 1e-4) if best > 0 else best):
+            best, bad = metric, 0
+        else:
+            bad += 1
+        if bad > config.plateau_patience:
+            factor, bad = factor * config.decay, 0
+    return factor
+
 
 Arrays = Mapping[str, Any]
 Model = tuple[Tree, Tree]  # the parameters and the frozen arrays of one seed

@@ -26,8 +26,7 @@ from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes, predict, size_of, with_overflow
 from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
-from elmo_jax.tasks.core.optimizer import learning_rate
-from elmo_jax.tasks.core.program import TaskProgram, TaskState, no_interval
+from elmo_jax.tasks.core.program import TaskProgram, TaskState, learning_rate, no_interval
 from elmo_jax.tasks.core.setup import ADVICE, SPLITS, TaskSetup, rows_of, shapes_in
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.training.run_context import RunContext, is_out_of_patience
