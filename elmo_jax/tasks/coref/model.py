@@ -24,20 +24,8 @@ from jax.ad_checkpoint import checkpoint_name
 from elmo_jax.model.dropout import Dropout, dropped
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
+from elmo_jax.tasks.coref import spans
 from elmo_jax.tasks.coref.reader import GENRES
-from elmo_jax.tasks.coref.spans import (
-    Kept,
-    Scorer,
-    WordIndices,
-    Words,
-    candidates,
-    document_of,
-    finish,
-    head_weights,
-    keep_spans,
-    mention_scores,
-    span_vectors,
-)
 from elmo_jax.tasks.layers.dense import glorot_uniform, product
 from elmo_jax.tasks.layers.recurrent import CoupledBiLSTM
 from elmo_jax.types import Tree
@@ -64,13 +52,13 @@ def distance_bucket(distance: jax.Array) -> jax.Array:
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
-def antecedent_scores(params: Tree, spans: Pairs, antecedents: int, rate: float, key: jax.Array | None) -> jax.Array:
+def antecedent_scores(params: Tree, pairs: Pairs, antecedents: int, rate: float, key: jax.Array | None) -> jax.Array:
     """Returns the scores s_a(i, j), [k, K], of each span's antecedents, the nearest first; arbitrary without one.
 
     The `params` are those of a `Scorer` over [g_i; g_j; g_i * g_j; features]. The fraction `rate` of the features and
     of the hidden units is dropped, none without a key.
     """
-    number, size = spans.vectors.shape
+    number, size = pairs.vectors.shape
     chunk = min(CHUNK, number)
     chunks = -(-number // chunk)
 
@@ -79,10 +67,10 @@ def antecedent_scores(params: Tree, spans: Pairs, antecedents: int, rate: float,
 
     first = params["hidden_0"]
     of_span, of_antecedent, of_both, of_features = jnp.split(first["kernel"], (size, 2 * size, 3 * size))
-    at_span = padded(product(spans.vectors, of_span) + first["bias"])  # [K + k, H]
-    at_antecedent = padded(product(spans.vectors, of_antecedent))
-    vectors = padded(spans.vectors)
-    speakers = padded(spans.speakers)
+    at_span = padded(product(pairs.vectors, of_span) + first["bias"])  # [K + k, H]
+    at_antecedent = padded(product(pairs.vectors, of_antecedent))
+    vectors = padded(pairs.vectors)
+    speakers = padded(pairs.speakers)
 
     def own(x: jax.Array, start: jax.Array) -> jax.Array:
         return lax.dynamic_slice_in_dim(x, start + antecedents, chunk)
@@ -102,14 +90,14 @@ def antecedent_scores(params: Tree, spans: Pairs, antecedents: int, rate: float,
         both = checkpoint_name(both, PRODUCTS).swapaxes(1, 2)  # [C, L, H]
         hidden = nearest_first(both + window(at_antecedent, start)) + own(at_span, start)[:, None]  # [C, K, H]
         same = nearest_first(own(speakers, start)[:, None] == window(speakers, start))  # [C, K]
-        parts = jnp.broadcast_arrays(spans.speaker[same.astype(jnp.int32)], spans.genre, distances)
+        parts = jnp.broadcast_arrays(pairs.speaker[same.astype(jnp.int32)], pairs.genre, distances)
         features = dropped(jnp.concatenate(parts, axis=-1), rate, keys[0])  # [C, K, 3 F]
-        return finish(params, hidden + product(features, of_features), rate, keys[1])
+        return spans.finish(params, hidden + product(features, of_features), rate, keys[1])
 
-    distances = spans.distance[distance_bucket(1 + jnp.arange(antecedents))]  # [K, F]
+    distances = pairs.distance[distance_bucket(1 + jnp.arange(antecedents))]  # [K, F]
     starts = jnp.arange(chunks) * chunk
-    pairs = lax.map(run, (starts, None if key is None else jax.random.split(key, chunks)))
-    return pairs.reshape(-1, antecedents)[:number]
+    scores = lax.map(run, (starts, None if key is None else jax.random.split(key, chunks)))
+    return scores.reshape(-1, antecedents)[:number]
 
 
 def antecedent_indices(number: int, antecedents: int) -> jax.Array:
@@ -169,7 +157,7 @@ class Ranking(NamedTuple):
 
     mentions: jax.Array  # [N, W], the mention scores of the candidates
     candidates: jax.Array  # bool [N, W], true for candidates that exist
-    kept: Kept  # the k kept spans
+    kept: spans.Kept  # the k kept spans
     # [k, K + 1], the scores of the dummy and of the antecedents, the nearest first; minus infinity where there
     # is no antecedent
     antecedents: jax.Array
@@ -207,19 +195,20 @@ class SpanRanker(nn.Module):
     def rank(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> Ranking:
         """Scores candidates, keeps the best, and scores their antecedents; see `__call__`."""
         config = self.config
-        document = document_of(sentences.mask, arrays["clusters"].shape[1])
+        document = spans.document_of(sentences.mask, arrays["clusters"].shape[1])
         words = self._words(sentences, document, deterministic)
         keys = (None, None) if deterministic else jax.random.split(self.make_rng("dropout"))
-        mentions = mention_scores(self._scorer("mention", sum(words.sizes)), words, config.dropout, keys[0])  # [N, W]
-        valid = candidates(document, config.max_span_width)
+        scorer = self._scorer("mention", sum(words.sizes))
+        mentions = spans.mention_scores(scorer, words, config.dropout, keys[0])  # [N, W]
+        valid = spans.candidates(document, config.max_span_width)
         number = document.real.sum()
-        kept = keep_spans(lax.stop_gradient(mentions), valid, number, config.top_span_ratio)
+        kept = spans.keep_spans(lax.stop_gradient(mentions), valid, number, config.top_span_ratio)
         distance, speaker, genres = (
             self.param(name, glorot_uniform, (size, config.feature_dim))
             for name, size in (("distance", len(BUCKETS) + 1), ("speaker", 2), ("genre", len(GENRES)))
         )
         speakers = arrays["speakers"][0][kept.starts]
-        pairs = Pairs(span_vectors(words, kept), speakers, speaker, genres[arrays["genre"][0]], distance)
+        pairs = Pairs(spans.span_vectors(words, kept), speakers, speaker, genres[arrays["genre"][0]], distance)
         scorer = self._scorer("antecedent", 3 * (sum(words.sizes) + config.feature_dim))
         antecedents = min(config.antecedents, len(kept.real))
         scores = antecedent_scores(scorer, pairs, antecedents, config.dropout, keys[1])
@@ -229,7 +218,7 @@ class SpanRanker(nn.Module):
         scores = jnp.where((indices >= 0) & kept.real[:, None], scores, -jnp.inf)
         return Ranking(mentions, valid, kept, jnp.pad(scores, ((0, 0), (1, 0))))  # the dummy has 0
 
-    def _words(self, sentences: Embedded, document: WordIndices, deterministic: bool) -> Words:
+    def _words(self, sentences: Embedded, document: spans.WordIndices, deterministic: bool) -> spans.Words:
         config = self.config
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
@@ -247,7 +236,7 @@ class SpanRanker(nn.Module):
         table = self.param("width", initial, (config.max_span_width, config.feature_dim))
         widths = jnp.broadcast_to(table, (len(scores), *table.shape))  # [N, W, F]
         widths = Dropout(config.dropout)(widths, deterministic=deterministic)
-        return Words(hidden, heads, head_weights(scores, config.max_span_width), widths)
+        return spans.Words(hidden, heads, spans.head_weights(scores, config.max_span_width), widths)
 
     def _scorer(self, name: str, features: int) -> Tree:
-        return Scorer(features, self.config.hidden, self.config.depth, name=name)()
+        return spans.Scorer(features, self.config.hidden, self.config.depth, name=name)()

@@ -23,14 +23,7 @@ from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTex
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Embedded, Splitter, TaskOutput, TfdsExamples, Use, report
 from elmo_jax.tasks.formats.lines import Quoting, read_records, unescape
-from elmo_jax.tasks.layers.dense import (
-    Dense,
-    dot_product_scores,
-    masked_max,
-    masked_mean,
-    mean_cross_entropy,
-    product,
-)
+from elmo_jax.tasks.layers import dense
 from elmo_jax.tasks.layers.recurrent import BiLSTM
 from elmo_jax.text_files import error_at, read_lines
 from elmo_jax.words import split_words
@@ -69,10 +62,10 @@ class ESIM(nn.Module):
         self.plain = Dropout(config.dropout)
         self.attended = Dropout(config.attention_dropout)
         self.encoder = BiLSTM(config.encoder, "xavier")
-        self.projection = Dense(config.projection, "xavier")
+        self.projection = dense.Dense(config.projection, "xavier")
         self.composition = BiLSTM(config.composition, "xavier")
-        self.output = Dense(config.output, "xavier")
-        self.logit = Dense(self.classes, "xavier")
+        self.output = dense.Dense(config.output, "xavier")
+        self.logit = dense.Dense(self.classes, "xavier")
 
     def __call__(
         self, premise: Embedded, hypothesis: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True
@@ -84,9 +77,9 @@ class ESIM(nn.Module):
         """
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
-        scores = dot_product_scores(a, b)  # [B, N, M]
-        to_b = product(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
-        to_a = product(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
+        scores = dense.dot_product_scores(a, b)  # [B, N, M]
+        to_b = dense.product(jax.nn.softmax(scores, where=hypothesis.mask[:, None, :]), b)  # [B, N, A]
+        to_a = dense.product(jax.nn.softmax(scores.swapaxes(1, 2), where=premise.mask[:, None, :]), a)  # [B, M, A]
         of_premise = self._compose(a, to_b, premise.mask, deterministic)
         of_hypothesis = self._compose(b, to_a, hypothesis.mask, deterministic)
         vectors = jnp.concatenate([*of_premise, *of_hypothesis], axis=-1)
@@ -95,7 +88,7 @@ class ESIM(nn.Module):
         logits = self.logit(self.plain(vectors, deterministic=deterministic))  # [B, classes]
         self.sow("intermediates", "logits", logits)
         real = premise.mask.any(1) | hypothesis.mask.any(1)
-        loss = mean_cross_entropy(logits, arrays["label"], real)
+        loss = dense.mean_cross_entropy(logits, arrays["label"], real)
         if not deterministic and self.config.matrix_penalty:
             matrices = [leaf for leaf in jax.tree.leaves(self.variables["params"]) if leaf.ndim == 2]
             loss += self.config.matrix_penalty * sum(jnp.sum(matrix**2) for matrix in matrices)
@@ -118,7 +111,7 @@ class ESIM(nn.Module):
         projected = self.variational(projected, deterministic=deterministic)
         composed = self.composition(projected, mask)  # [B, T, 2 * composition]
         self.sow("intermediates", "composed", composed)
-        return masked_mean(composed, mask), masked_max(composed, mask)
+        return dense.masked_mean(composed, mask), dense.masked_max(composed, mask)
 
 
 LABELS = ("entailment", "neutral", "contradiction")

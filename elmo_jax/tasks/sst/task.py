@@ -26,16 +26,7 @@ from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTex
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Embedded, Labels, Splitter, TaskOutput, Use, report
 from elmo_jax.tasks.formats.lines import SUFFIXES, Quoting, read_records, suffix_of, unescape
-from elmo_jax.tasks.layers.dense import (
-    Dense,
-    SelfAttentivePooling,
-    dot_product_scores,
-    masked_max,
-    masked_mean,
-    masked_min,
-    mean_cross_entropy,
-    product,
-)
+from elmo_jax.tasks.layers import dense
 from elmo_jax.tasks.layers.recurrent import BiLSTM
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
@@ -79,7 +70,7 @@ class Maxout(nn.Module):
     @nn.compact
     def __call__(self, inputs: jax.Array, *, deterministic: bool = True) -> jax.Array:
         for i, (size, dropout) in enumerate(zip(self.sizes, self.dropouts, strict=True)):
-            pieces = Dense(size * self.pool, name=f"dense_{i}")(inputs)
+            pieces = dense.Dense(size * self.pool, name=f"dense_{i}")(inputs)
             inputs = pieces.reshape(*pieces.shape[:-1], size, self.pool).max(-1)  # [..., F]
             inputs = Dropout(dropout)(inputs, deterministic=deterministic)
         return inputs
@@ -102,26 +93,26 @@ class BCN(nn.Module):
         """
         config, mask = self.config, text.mask
         inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
-        inputs = jax.nn.relu(Dense(config.pre_encoder, name="pre_encoder")(inputs))
+        inputs = jax.nn.relu(dense.Dense(config.pre_encoder, name="pre_encoder")(inputs))
         inputs = Dropout(config.pre_encoder_dropout)(inputs, deterministic=deterministic)
         encoded = BiLSTM(config.encoder, name="encoder")(inputs, mask)  # [B, T, X]
         # Each word attends to all words of its sentence, including itself.
-        weights = jax.nn.softmax(dot_product_scores(encoded, encoded), where=mask[:, None, :])  # [B, T, T]
-        context = product(weights, encoded)
+        weights = jax.nn.softmax(dense.dot_product_scores(encoded, encoded), where=mask[:, None, :])  # [B, T, T]
+        context = dense.product(weights, encoded)
         joined = jnp.concatenate([encoded, encoded - context, encoded * context], axis=-1)  # [B, T, 3X]
         integrated = BiLSTM(config.integrator, name="integrator")(joined, mask)  # [B, T, Z]
         for name, value in (("encoded", encoded), ("integrated", integrated)):
             self.sow("intermediates", name, value)
         if text.output is not None:
             integrated = jnp.concatenate([integrated, text.output], axis=-1)  # [B, T, P]
-        attentive = SelfAttentivePooling(name="self_attentive_pooling")(integrated, mask)
-        pooled = [pool(integrated, mask) for pool in (masked_max, masked_min, masked_mean)]
+        attentive = dense.SelfAttentivePooling(name="self_attentive_pooling")(integrated, mask)
+        pooled = [pool(integrated, mask) for pool in (dense.masked_max, dense.masked_min, dense.masked_mean)]
         vectors = jnp.concatenate([*pooled, attentive], axis=-1)  # [B, 4P]
         self.sow("intermediates", "pooled", vectors)
         vectors = Dropout(config.pooled_dropout)(vectors, deterministic=deterministic)
         logits = self._output(vectors, deterministic)  # [B, classes]
         self.sow("intermediates", "logits", logits)
-        loss = mean_cross_entropy(logits, arrays["label"], mask.any(1))
+        loss = dense.mean_cross_entropy(logits, arrays["label"], mask.any(1))
         return TaskOutput(loss, {"probabilities": jax.nn.softmax(logits)})
 
     def _output(self, vectors: jax.Array, deterministic: bool) -> jax.Array:
@@ -130,9 +121,9 @@ class BCN(nn.Module):
             sizes, dropouts = (*config.output_layers, self.classes), (*config.output_dropout, 0.0)
             return Maxout(sizes, dropouts, config.maxout_pool, name="output")(vectors, deterministic=deterministic)
         for i, (size, rate) in enumerate(zip(config.output_layers, config.output_dropout, strict=True)):
-            vectors = jax.nn.relu(Dense(size, name=f"output_{i}")(vectors))
+            vectors = jax.nn.relu(dense.Dense(size, name=f"output_{i}")(vectors))
             vectors = Dropout(rate)(vectors, deterministic=deterministic)
-        return Dense(self.classes, name=f"output_{len(config.output_layers)}")(vectors)
+        return dense.Dense(self.classes, name=f"output_{len(config.output_layers)}")(vectors)
 
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")  # the names of the labels 0 to 4
