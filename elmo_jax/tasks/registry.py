@@ -47,13 +47,12 @@ def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
     module, _, attribute = spec.partition(":")
     try:
         value = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # it is one that this module imports
-            raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
-        missing = f"there is no module {error.name!r}; install {' '.join(packages) or 'the package that has it'}"
-        raise UserError(f"{key}: {spec!r} cannot be imported, since {missing}") from None
     except (Exception, SystemExit) as error:  # the module may raise anything
-        raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
+        problem = f": {one_line(error)}"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            remedy = f"install {' '.join(packages) or 'the package that has it'}"
+            problem = f", since there is no module {error.name!r}; {remedy}"
+        raise UserError(f"{key}: {spec!r} cannot be imported{problem}") from None
     if not hasattr(value, attribute):
         raise UserError(f"{key}: the module {module!r} has no {attribute!r}")
     return getattr(value, attribute)

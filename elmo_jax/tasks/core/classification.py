@@ -32,8 +32,9 @@ class ClassPrediction:
     label: str  # the name of the most probable class
     probabilities: dict[str, float]  # the probability of each class by name
 
-    def __str__(self) -> str:
-        return f"{self.label} ({self.probabilities[self.label]:.0%})"
+
+Examples = Sequence[ClassifiedTexts]
+Predictions = Sequence[ClassPrediction]
 
 
 class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
@@ -55,35 +56,31 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     def texts(self, example: ClassifiedTexts) -> tuple[Text, ...]:
         return tuple([text] for text in example.texts)
 
-    def labels(self, train: Sequence[ClassifiedTexts], config: Any) -> Labels:
+    def labels(self, train: Examples, config: Any) -> Labels:
         return {"classes": list(self.classes)}
 
-    def arrays(self, examples: Sequence[ClassifiedTexts], number: int, shape: Shape, labels: Labels) -> Arrays:
+    def arrays(self, examples: Examples, number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `label` int32 [B], 0 without a known one; scores compare the labels themselves."""
         numbers = {label: i for i, label in enumerate(labels["classes"])}
         array = np.zeros(number, np.int32)
         array[: len(examples)] = [numbers.get(example.label, 0) for example in examples]
         return {"label": array}
 
-    def unseen(self, examples: Sequence[ClassifiedTexts], labels: Labels) -> Counter[str]:
+    def unseen(self, examples: Examples, labels: Labels) -> Counter[str]:
         return Counter(e.label for e in examples if e.label and e.label not in labels["classes"])
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
         return self.network(config.model, len(labels["classes"]))
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[ClassifiedTexts], labels: Labels, config: Any
-    ) -> list[ClassPrediction]:
+    def decode(self, predictions: Arrays, examples: Examples, labels: Labels, config: Any) -> list[ClassPrediction]:
         classes: list[str] = labels["classes"]
-        return [
-            ClassPrediction(classes[int(row.argmax())], dict(zip(classes, row.tolist(), strict=True)))
-            for row in predictions["probabilities"][: len(examples)]
-        ]
+        rows = predictions["probabilities"][: len(examples)]
+        return [ClassPrediction(classes[row.argmax()], dict(zip(classes, row.tolist(), strict=True))) for row in rows]
 
-    def score(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> dict[str, float]:
+    def score(self, examples: Examples, predictions: Predictions) -> dict[str, float]:
         return {"accuracy": accuracy([e.label for e in examples], [p.label for p in predictions])}
 
-    def write(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> str:
+    def write(self, examples: Examples, predictions: Predictions) -> str:
         """Returns lines of gold label (if there is one), predicted label and each text, with tabs between."""
         lines = []
         for example, prediction in zip(examples, predictions, strict=True):
@@ -113,4 +110,5 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return [(" ".join(prediction.get("tokens", ())), None)]
 
     def show(self, example: ClassifiedTexts, prediction: ClassPrediction) -> str:
-        return f"{prediction}  {' | '.join(map(' '.join, example.texts))}"
+        probability = prediction.probabilities[prediction.label]
+        return f"{prediction.label} ({probability:.0%})  {' | '.join(map(' '.join, example.texts))}"

@@ -19,6 +19,7 @@ from elmo_jax.tasks.coref.reader import GENRES, NO_SPEAKER, Document, Mention, S
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.text_files import without_suffix
 
+Documents = Sequence[Document]
 Prediction = list[list[Mention]]
 _READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines}
 
@@ -30,9 +31,7 @@ class CorefDataConfig(TaskDataConfig):
     `FOLDER[LIST]` reads the documents that are named in a list, such as those of CoNLL-2012's splits of OntoNotes.
     """
 
-    singletons: Singletons = setting(
-        "keep", "Whether entities of one mention, which the model never predicts, count as gold."
-    )
+    singletons: Singletons = setting("keep", "Whether gold entities of one mention, never predicted, are kept.")
 
 
 class Coref(Task[Document, Prediction]):
@@ -74,13 +73,13 @@ class Coref(Task[Document, Prediction]):
         speakers = example.speakers[first : first + sentences]
         return dataclasses.replace(example, sentences=kept, speakers=speakers, clusters=list(filter(None, inside)))
 
-    def labels(self, train: Sequence[Document], config: Any) -> Labels:
+    def labels(self, train: Documents, config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         genres = Counter(document.genre for document in train if document.genre)
         genre = max(genres, key=lambda g: (genres[g], g), default=GENRES[0])
         return {"max_span_width": config.model.max_span_width, "genre": genre}
 
-    def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
+    def arrays(self, examples: Documents, number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1] of one document."""
         (document,) = examples
         (_, (_, size)) = shape
@@ -99,15 +98,13 @@ class Coref(Task[Document, Prediction]):
     def module(self, config: Any, labels: Labels) -> nn.Module:
         return SpanRanker(config.model)
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: Any
-    ) -> list[Prediction]:
+    def decode(self, predictions: Arrays, examples: Documents, labels: Labels, config: Any) -> list[Prediction]:
         return [clusters(**{name: array[0] for name, array in predictions.items()})]
 
-    def score(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Documents, predictions: Sequence[Prediction]) -> dict[str, float]:
         return metric([example.clusters for example in examples], predictions)
 
-    def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
+    def write(self, examples: Documents, predictions: Sequence[Prediction]) -> str:
         """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
         Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross, as

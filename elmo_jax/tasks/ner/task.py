@@ -26,6 +26,8 @@ from elmo_jax.tasks.layers.dense import Dense
 from elmo_jax.tasks.layers.recurrent import BiLSTMStack
 from elmo_jax.tasks.ner.reader import EmptyWords, read, read_scheme
 
+Sentences = Sequence[TaggedSentence]
+
 
 @dataclasses.dataclass(frozen=True)
 class NERModel:
@@ -120,7 +122,7 @@ class NER(TaggingTask[TaggedSentence]):
             examples.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
         return examples
 
-    def labels(self, train: Sequence[TaggedSentence], config: Any) -> Labels:
+    def labels(self, train: Sentences, config: Any) -> Labels:
         """Returns all tags, in the model's encoding, of the entity types in the training examples."""
         types = sorted({span.label for example in train for span in spans(example.tags)})
         if not types:
@@ -129,19 +131,17 @@ class NER(TaggingTask[TaggedSentence]):
         tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
         return {"tags": tags, "encoding": config.model.encoding}
 
-    def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
+    def arrays(self, examples: Sentences, number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
         if labels["encoding"] == "BIOUL":
             examples = [TaggedSentence(e.tokens, to_bioul(e.tags)) for e in examples]
         return super().arrays(examples, number, shape, labels)
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: Any
-    ) -> list[Tags]:
+    def decode(self, predictions: Arrays, examples: Sentences, labels: Labels, config: Any) -> list[Tags]:
         decoded = super().decode(predictions, examples, labels, config)
         return [bioul_to_bio(tags) for tags in decoded] if labels["encoding"] == "BIOUL" else decoded
 
-    def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
+    def score(self, examples: Sentences, predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""
         gold = [example.tags for example in examples]
         return score_spans(gold, predictions).metrics(accuracy=tag_accuracy(gold, predictions))

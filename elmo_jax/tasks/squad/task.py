@@ -41,10 +41,7 @@ class SquadDataConfig(TaskDataConfig):
     first 38.
     """
 
-    missing: Missing = setting(
-        "error",
-        "Whether a question without an answer, or with one outside its paragraph, is an error or skipped.",
-    )
+    missing: Missing = setting("error", "Whether a question without an answer in its paragraph is an error or skipped.")
 
 
 class Squad(Task[Example, Prediction]):

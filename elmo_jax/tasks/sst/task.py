@@ -45,9 +45,7 @@ class SSTModel:
     output: Literal["feedforward", "maxout"] = setting(
         "feedforward", "The layers after the pooling: dense layers with ReLU as in the paper, or maxout as in AllenNLP."
     )
-    output_layers: tuple[int, ...] = setting(
-        (1200, 600), "The units of each output layer below that of the classes.", least=1, most=WIDEST
-    )
+    output_layers: tuple[int, ...] = setting((1200, 600), "The units of each output layer.", least=1, most=WIDEST)
     output_dropout: tuple[float, ...] = fraction((0.2, 0.3), "The fraction of units dropped in each output layer.")
     maxout_pool: int = setting(4, "The number of linear functions per unit of a maxout layer.", least=1, most=1000)
 
