@@ -19,9 +19,7 @@ class TaskDataConfig:
     train: str = setting("", "The training examples: a file, several files separated by commas, or tfds:NAME:SPLIT.")
     dev: str = setting("", "The examples that select the best epoch.")
     test: str = setting("", "The examples that the selected epoch is tested on; empty for none.")
-    reader: str = setting(
-        "", "A function read(path, config, use), as module:function, to use in place of the task's reader."
-    )
+    reader: str = setting("", "A function read(path, config, use) for other files, as module:function.")
     language: str = setting("", "The ISO 639-1 code of the language of running text; empty for that of the biLM.")
     train_fraction: float = setting(1.0, "The fraction of the training examples that is used.", above=0, most=1)
 
@@ -40,9 +38,7 @@ class ElmoConfig:
         " of named entities alone, after its first layer as in TagLM.",
     )
     layers: str = setting("all", "The layers used: all (a mix), top, token (unscaled), or the number of an LSTM layer.")
-    regularization: float = setting(
-        0.0, "The factor in the loss of the squares of each mix's raw weights.", least=0, most=1e6
-    )
+    regularization: float = setting(0.0, "The factor of the squares of each mix's raw weights.", least=0, most=1e6)
     layer_norm: Literal["none", "tokens", "without_bos_eos"] = setting(
         "none",
         "The normalization of the layers: none; tokens, each vector by its own mean and variance; or without_bos_eos,"
@@ -52,17 +48,13 @@ class ElmoConfig:
     dropout: float = fraction(0.5, "The fraction of the units of each mix dropped in training.")
     precompute: bool = setting(True, "Whether the frozen layers are computed once and read from files.")
     dtype: Literal["float16", "float32"] = setting(
-        "float16",
-        "The type of the numbers in these files; layers that are computed for a prediction are rounded to it.",
+        "float16", "The type of the numbers in these files, to which those of predictions are rounded."
     )
     cache: str = setting("", "The folder of these files; empty for the folder elmo/ in the run's folder.")
     trainable: Literal["none", "lstms", "all"] = setting("none", "The part of the biLM that is trained with the task.")
     learning_rate: float = setting(0.0, "The learning rate of that part; 0 for the task's.", least=0, most=1e3)
     unfreeze_epochs: int = setting(
-        0,
-        "The number of epochs after which one more layer of it is trained, from the top on; 0 for all at once.",
-        least=0,
-        most=10**6,
+        0, "The epochs after which one more layer of it is trained, from the top; 0 for all.", least=0, most=10**6
     )
 
     @property
@@ -113,9 +105,7 @@ class CharactersConfig:
     filters: tuple[tuple[int, int], ...] = setting((), "Pairs (width, number of filters).", least=1, most=2**20)
     max_characters: int = setting(40, "The number of characters read per word.", least=1, most=1000)
     min_count: int = setting(1, "The minimum training count for a character to have its own vector.", least=1)
-    initial: Literal["xavier", "narrow"] = setting(
-        "xavier", "The initial embeddings: Xavier-uniform, or uniform within 0.05 as document-qa's."
-    )
+    initial: Literal["xavier", "narrow"] = setting("xavier", "The initial embeddings: Xavier-uniform, or within 0.05.")
     dropout: float = fraction(0.0, "The fraction of the embeddings' numbers dropped in training, below the filters.")
 
 
@@ -153,17 +143,10 @@ class TaskTrainConfig:
     evaluate_every: int = setting(0, "The steps between two evaluations on dev; 0 for one per epoch.", least=0)
     max_length: int = setting(0, "The largest number of words of a training text; 0 for no limit.", least=0)
     max_sentences: int = setting(
-        0,
-        "The number of sentences above which an epoch reads a window of a training document, drawn again in each epoch;"
-        " 0 for no limit.",
-        least=0,
+        0, "The sentences above which an epoch reads a random window of a document; 0 for no limit.", least=0
     )
     num_buckets: int = setting(
-        0,
-        "The maximum number of buckets of similar length for batches, each compiled once; 0 for 6 on CPUs and 2 on"
-        " accelerators.",
-        least=0,
-        most=64,
+        0, "The maximum number of buckets of similar length; 0 for 6 on CPUs, 2 on accelerators.", least=0, most=64
     )
     optimizer: TaskOptimizerConfig = TaskOptimizerConfig()
 

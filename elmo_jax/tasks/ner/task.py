@@ -33,9 +33,7 @@ Sentences = Sequence[TaggedSentence]
 class NERModel:
     """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
 
-    layers: tuple[int, ...] = setting(
-        (200, 100), "The units per direction of each LSTM layer, lowest first.", least=1, most=2**20
-    )
+    layers: tuple[int, ...] = setting((200, 100), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of the units dropped at the input of every LSTM layer.")
     encoding: Encoding = setting("BIOUL", "The notation of spans as tags.")
 

@@ -111,9 +111,7 @@ def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:
 class POSModel:
     """The sizes and the dropout of the tagger."""
 
-    layers: tuple[int, ...] = setting(
-        (100,), "The units per direction of each LSTM layer, lowest first.", least=1, most=2**20
-    )
+    layers: tuple[int, ...] = setting((100,), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output.")
 
     def check(self, where: str = "config") -> None:

@@ -37,12 +37,8 @@ class SNLIModel:
     projection: int = setting(300, "The number of units of the dense layer after the attention.", least=1, most=WIDEST)
     composition: int = setting(300, "The number of units per direction of the composition layer.", least=1, most=WIDEST)
     output: int = setting(300, "The number of units of the dense layer after the pooling.", least=1, most=WIDEST)
-    dropout: float = fraction(
-        0.5, "The fraction of units dropped at the input of both LSTMs and around the output layer."
-    )
-    attention_dropout: float = fraction(
-        0.5, "The fraction of units dropped after the attention; 0 in the paper's baseline."
-    )
+    dropout: float = fraction(0.5, "The fraction of units dropped at the LSTMs' inputs and around the output.")
+    attention_dropout: float = fraction(0.5, "The fraction of units dropped after the attention.")
     matrix_penalty: float = setting(1e-4, "The factor of the squares of all matrices in the loss.", least=0, most=1)
 
 
