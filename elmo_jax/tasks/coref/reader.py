@@ -1,13 +1,14 @@
 """Reads documents with coreference in the columns of CoNLL-2012 and in the JSON lines of e2e-coref."""
 
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from elmo_jax.tasks.formats.lines import cells, read_json
+from elmo_jax.tasks.formats.lines import read_json, rows_of
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
@@ -76,38 +77,29 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
 
 
 def _document(path: Path, name: str, part: str, lines: Sequence[Line], singletons: Singletons) -> Document:
-    sentences: list[list[list[str]]] = [[]]  # the columns of each word; the last one is being read
-    words = 0
+    sentences: list[list[list[str]]] = []  # the columns of each word
     opened: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # the first word and the line, by entity
     entities: defaultdict[str, list[Mention]] = defaultdict(list)
-    for line in lines:
-        if is_blank(line.text):
-            sentences.append([])
-            continue
-        row = cells(line.text)
-        sentences[-1].append(row)
-        if len(row) < 12:
-            raise error_at(path, line.number, f"expected at least 12 columns, found {len(row)}")
-        if len(row) != len(sentences[-1][0]):
-            expected = f"{len(sentences[-1][0])} columns, as in the first line of the sentence"
-            raise error_at(path, line.number, f"expected {expected}, found {len(row)}")
+    filled = [line for line in lines if not is_blank(line.text)]
+    for blank, group in itertools.groupby(lines, lambda line: is_blank(line.text)):
+        sentences += [] if blank else [rows_of(path, list(group), 12)]
+    for position, (line, row) in enumerate(zip(filled, itertools.chain(*sentences), strict=True)):
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             match = _REFERENCE.fullmatch(reference)
             if not match or not (match[1] or match[3]):
                 raise error_at(path, line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
             opens, entity, closes = match.groups()
             if opens:
-                opened[entity].append((words, line.number))
+                opened[entity].append((position, line.number))
             if closes:
                 if not opened[entity]:
                     raise error_at(path, line.number, f"'{entity})' closes a mention that was not opened")
-                entities[entity].append((opened[entity].pop()[0], words))
-        words += 1
+                entities[entity].append((opened[entity].pop()[0], position))
     if unclosed := [(number, entity) for entity, mentions in opened.items() for _, number in mentions]:
         number, entity = min(unclosed)
         raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
-    tokens = [[_SLASHED.get(row[3], row[3]) for row in rows] for rows in sentences if rows]
-    speakers = [[row[9] for row in rows] for rows in sentences if rows]
+    tokens = [[_SLASHED.get(row[3], row[3]) for row in rows] for rows in sentences]
+    speakers = [[row[9] for row in rows] for rows in sentences]
     return Document(name, part, _genre(name), tokens, speakers, clustered(entities.values(), singletons))
 
 

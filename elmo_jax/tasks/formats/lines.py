@@ -62,6 +62,18 @@ def cells(text: str) -> list[str]:
     return text.split("\t") if "\t" in text else split_words(text)
 
 
+def rows_of(path: Path, lines: Sequence[Line], fewest: int) -> list[list[str]]:
+    """Splits the lines of a sentence into their columns, equally many in each and at least `fewest`."""
+    rows = [cells(line.text) for line in lines]
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) < fewest:
+            raise error_at(path, line.number, f"expected at least {fewest} columns, found {len(row)}")
+        if len(row) != len(rows[0]):
+            expected = f"{len(rows[0])} columns, as in the first line of the sentence"
+            raise error_at(path, line.number, f"expected {expected}, found {len(row)}")
+    return rows
+
+
 def unescape(word: str) -> str:
     r"""Returns the text that a leaf of a tree of the Penn Treebank stands for.
 

@@ -60,9 +60,8 @@ class RoleTagger(nn.Module):
         hidden = lstm(inputs, sentence.mask, deterministic=deterministic)  # [B, T, H]
         if sentence.output is not None:
             hidden = jnp.concatenate([hidden, sentence.output], axis=-1)  # [B, T, H + E]
-        dense = nn.Dense(
-            len(self.tags), kernel_init=nn.initializers.orthogonal(), precision=lax.Precision.HIGHEST, name="output"
-        )
+        initial, precision = nn.initializers.orthogonal(), lax.Precision.HIGHEST
+        dense = nn.Dense(len(self.tags), kernel_init=initial, precision=precision, name="output")
         log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
         loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask)
         best = viterbi_decode(lax.stop_gradient(log_probabilities), sentence.mask, bio_transitions(self.tags))
@@ -91,9 +90,6 @@ def arguments(tags: Sequence[str]) -> list[Argument]:
     """Returns the arguments of one predicate from BIO tags; an I that opens a span counts as B.
 
     A span C-x is a further piece of the last argument x before it or, if there is none, a new argument x.
-
-    Raises:
-      TagError: a tag is none of O, B-x and I-x.
     """
     result: list[Argument] = []
     last: dict[str, int] = {}  # the place in `result` of the last argument of each label
