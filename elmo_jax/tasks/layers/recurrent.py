@@ -70,13 +70,12 @@ def recurrence(
     read: jax.Array,
     state: State,
     real: jax.Array,
-    dropout: jax.Array | None,
+    dropout: jax.Array | float,
 ) -> jax.Array:
     """Runs a cell over all steps, and returns the hidden states [T, B, H], zero at padding.
 
-    The state does not change at padding, so that a row does not depend on it.
-
-    All arrays can have one more axis before B or H, for several layers at once.
+    The state does not change at padding, so that a row does not depend on it. All arrays can have one more axis before
+    B or H, for several layers at once.
 
     Args:
       cell: the function of one step.
@@ -85,7 +84,7 @@ def recurrence(
       read: [T, B, Z], the pre-activations without the state, whose products are added to the first N columns.
       state: the state before the first step.
       real: [T, B, 1], true on words.
-      dropout: [B, H], an already scaled mask on the hidden state that is fed back; None for no dropout.
+      dropout: [B, H], an already scaled mask on the hidden state that is fed back; 1 for no dropout.
     """
     return _forward(cell, direction, recurrent, read, state, real, dropout)[0]
 
@@ -96,7 +95,7 @@ def _forward(cell: Cell, direction: Direction, *arrays: Any) -> Any:
 
     def step(state: State, at: tuple[jax.Array, jax.Array]) -> tuple[State, Any]:
         x, word = at
-        added = product(_dropped(state[-1], dropout), recurrent)
+        added = product(state[-1] * dropout, recurrent)
         z = jnp.concatenate([x[..., :columns] + added, x[..., columns:]], axis=-1)
         new = tuple(jnp.where(word, n, old) for n, old in zip(cell(z, state), state, strict=True))
         return new, (new[-1], z, state)
@@ -114,12 +113,12 @@ def _backward(cell: Cell, direction: Direction, residuals: Any, d_outputs: Any) 
         d_new = tuple(jnp.where(word, d, 0) for d in (*d_state[:-1], d_state[-1] + d_output))
         d_z, d_before = jax.vjp(cell, z, before)[1](d_new)
         d_fed = product(d_z[..., :columns], recurrent.swapaxes(-1, -2))
-        d_before = (*d_before[:-1], d_before[-1] + _dropped(d_fed, dropout))
+        d_before = (*d_before[:-1], d_before[-1] + d_fed * dropout)
         return tuple(jnp.where(word, d, stay) for d, stay in zip(d_before, d_state, strict=True)), d_z
 
     d_last = tuple(jnp.zeros_like(state[0]) for state in before)
     d_first, d_z = lax.scan(step, d_last, (d_outputs, z, before, real), reverse=direction == "forward")
-    fed = _dropped(before[-1], dropout)
+    fed = before[-1] * dropout
     d_recurrent = jnp.einsum("t...bh,t...bz->...hz", fed, d_z[..., :columns], precision=lax.Precision.HIGHEST)
     return d_recurrent, d_z, d_first, None, None
 
@@ -128,7 +127,7 @@ recurrence.defvjp(_forward, _backward)
 
 
 def bidirectional(
-    cell: Cell, recurrent: jax.Array, read: jax.Array, state: State, mask: jax.Array, dropout: jax.Array | None = None
+    cell: Cell, recurrent: jax.Array, read: jax.Array, state: State, mask: jax.Array, dropout: jax.Array | float = 1.0
 ) -> jax.Array:
     """Returns the hidden states of both directions of a layer, run in one scan, [B, T, 2H], zero at padding.
 
@@ -139,10 +138,6 @@ def bidirectional(
     read = jnp.stack([read[:, 0], read[::-1, 1]], axis=1)  # the backward direction starts at the end
     hidden = recurrence(cell, "forward", recurrent, read, state, real, dropout)
     return jnp.concatenate([hidden[:, 0], hidden[::-1, 1]], axis=-1).swapaxes(0, 1)
-
-
-def _dropped(hidden: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return hidden if mask is None else hidden * mask
 
 
 def _read(inputs: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
@@ -167,7 +162,7 @@ class LSTM(nn.Module):
         bias = self.param("bias", self._bias, (4 * self.size,))
         read = product(inputs.swapaxes(0, 1), kernel[:size]) + bias  # [T, B, 4H]
         zero = jnp.zeros((len(inputs), self.size), read.dtype)
-        hidden = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], None)
+        hidden = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], 1.0)
         return hidden.swapaxes(0, 1)
 
     def _kernel(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
@@ -232,7 +227,7 @@ class HighwayLayer(nn.Module):
     direction: Direction
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | None) -> jax.Array:
+    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | float) -> jax.Array:
         """Maps [T, B, D], a mask of words [T, B] and one of dropout [B, H] to [T, B, H]."""
         kernel = self.param("kernel", block_orthogonal(6), (inputs.shape[-1], 6 * self.units))
         recurrent = self.param("recurrent", block_orthogonal(5), (self.units, 5 * self.units))
@@ -240,7 +235,7 @@ class HighwayLayer(nn.Module):
         read = product(inputs, kernel) + bias  # [T, B, 6H]
         start = (jnp.zeros((inputs.shape[1], self.units), read.dtype),) * 2
         hidden = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
-        return _dropped(hidden, dropout)
+        return hidden * dropout
 
 
 class HighwayLSTM(nn.Module):
@@ -256,7 +251,7 @@ class HighwayLSTM(nn.Module):
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Maps [B, T, D] to [B, T, H], zero at padding; `mask` [B, T] is true on words, and padding is at the end."""
-        dropout: Any = [None] * self.layers
+        dropout: Any = [1.0] * self.layers
         if self.dropout and not deterministic:
             shape = (self.layers, inputs.shape[0], self.units)
             dropout = variational_mask(self.make_rng("dropout"), self.dropout, shape)
@@ -288,7 +283,7 @@ class CoupledBiLSTM(nn.Module):
         row = each_direction(lambda key, shape: glorot_uniform(key, (1, *shape))[0])  # a matrix of one row in e2e-coref
         initial = (self.param(name, row, (2, units)) for name in ("initial_cell", "initial_hidden"))
         start = tuple(jnp.broadcast_to(state[:, None], (2, rows, units)) for state in initial)
-        dropout = None
+        dropout: jax.Array | float = 1.0
         if self.dropout and not deterministic:
             dropout = variational_mask(self.make_rng("dropout"), self.dropout, (2, rows, units))
         read = _read(inputs, kernel[:, :size], bias)  # [T, 2, B, 3H]

@@ -17,7 +17,7 @@ def run_with_gradients(layers, inputs, mask, dropout, cotangent):
         outputs = inputs.swapaxes(0, 1)
         for number, params in enumerate(layers):
             layer = HighwayLayer(len(params["recurrent"]), "backward" if number % 2 else "forward")
-            masks = mask.T, None if dropout is None else dropout[number]
+            masks = mask.T, 1.0 if dropout is None else dropout[number]
             outputs = layer.apply({"params": params}, outputs, *masks)
         return jnp.sum(outputs.swapaxes(0, 1) * cotangent), outputs.swapaxes(0, 1)
 
@@ -133,7 +133,7 @@ def test_dropout_is_drawn_only_in_training_and_is_the_same_at_every_step():
 
 
 def test_initial_values():
-    arrays = jnp.zeros((2, 1, 9)), jnp.ones((2, 1), bool), None
+    arrays = jnp.zeros((2, 1, 9)), jnp.ones((2, 1), bool), 1.0
     layer = jax.tree.map(np.asarray, jax.jit(HighwayLayer(6, "forward").init)(jax.random.key(0), *arrays)["params"])
     for block in np.split(layer["kernel"], 6, axis=1):  # [9, 6]: its columns are orthonormal
         assert_allclose(block.T @ block, np.eye(6), atol=1e-6)
