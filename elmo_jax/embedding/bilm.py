@@ -48,8 +48,7 @@ class EmbeddingBiLM(PretrainedBiLM):
         BFLOAT16 rounds the operands of matrix products, which is faster on accelerators. On the two published fixtures,
         whose values have a root mean square of 0.3 and 0.6, the measured errors were at most 0.0045 and 0.019.
         """
-        fields = {field.name: getattr(bilm, field.name) for field in dataclasses.fields(PretrainedBiLM)}
-        return cls(**fields, precision=precision)
+        return cls(bilm.config, bilm.params, bilm.vocabulary, bilm.info, bilm.fingerprint, precision)
 
     @functools.cached_property
     def model(self) -> BiLM:

@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
 from elmo_jax.config import ModelConfig
-from elmo_jax.embedding.engine import Engine, OutputSpec, PendingOutput
+from elmo_jax.embedding.engine import Engine, PendingOutput
 from elmo_jax.embedding.word_table import check_word
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import initial_carry
@@ -57,11 +57,12 @@ def embed(
     longest = int(kept.max(initial=0))
     layers = np.zeros((len(sentences), config.lstm.layers + 1, longest, config.width), np.float32)
     groups = engine.groups(lengths, carried=state is not CarryState.RESET)
-    runs = (
-        (group, start(engine, [sentences[i] for i in group], state, _rows(after, group), bos_eos=keep_bos_eos))
-        for group in groups
-    )
-    for group, running in one_behind(runs):
+
+    def started(group: np.ndarray) -> tuple[np.ndarray, PendingOutput]:
+        before = jax.tree.map(lambda leaf: leaf[:, group], after)
+        return group, _start(engine, [sentences[i] for i in group], state, before, bos_eos=keep_bos_eos)
+
+    for group, running in _one_behind(map(started, groups)):
         vectors = np.split(running.vectors()[0], np.cumsum(kept[group])[:-1])
         for sentence, words in zip(group.tolist(), vectors, strict=True):
             split_layers(words, layers[sentence, :, : len(words)].swapaxes(0, 1), config)
@@ -70,18 +71,10 @@ def embed(
     return layers, np.arange(longest) < kept[:, None], after
 
 
-def start(
+def _start(
     engine: Engine, sentences: Sequence[Sequence[str]], state: CarryState, carry: Tree, **options: Any
 ) -> PendingOutput:
-    """Starts the computation of a group of sentences; `options` are those of `Engine.start`.
-
-    Args:
-      engine: the engine.
-      sentences: at least one list of words.
-      state: the state in which the sentences begin.
-      carry: for `CarryState.CARRY`, that state; for `CarryState.WARM_UP`, zeros.
-      options: those of `Engine.start`.
-    """
+    """Makes `Engine.start` with a state; `carry` is that of `CarryState.CARRY`, or zeros for `CarryState.WARM_UP`."""
     if state is CarryState.RESET:
         return engine.start(sentences, **options)
     if state is CarryState.WARM_UP:
@@ -89,17 +82,13 @@ def start(
     return engine.start(sentences, carry=carry, **options)
 
 
-def one_behind(items: Iterable[T]) -> Iterator[T]:
+def _one_behind(items: Iterable[T]) -> Iterator[T]:
     """Yields each item after the next one was made, so that what an item has started goes on in the meantime."""
     before: list[T] = []
     for item in items:
         yield from before
         before = [item]
     yield from before
-
-
-def _rows(carry: Tree, rows: np.ndarray) -> Tree:
-    return jax.tree.map(lambda leaf: leaf[:, rows], carry)
 
 
 def split_layers(vectors: np.ndarray, layers: np.ndarray, config: ModelConfig) -> None:
@@ -113,7 +102,7 @@ def split_layers(vectors: np.ndarray, layers: np.ndarray, config: ModelConfig) -
 def embed_texts(
     engine: Engine,
     texts: Iterable[tuple[Any, Sequence[Sequence[str]]]],
-    output: OutputSpec,
+    dtype: str,
     weights: np.ndarray | None = None,
     state: CarryState = CarryState.RESET,
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
@@ -122,8 +111,8 @@ def embed_texts(
     Args:
       engine: the engine.
       texts: a name for each text, and its sentences.
-      output: what is computed of a word; see `Engine.start`.
-      weights: the weight of each layer [L+1].
+      dtype: the type of the output.
+      weights: the weight of each layer [L+1], or None; see `Engine.start`.
       state: `CarryState.RESET` or `CarryState.WARM_UP`.
 
     Yields:
@@ -141,10 +130,10 @@ def embed_texts(
             for group in engine.groups(lengths, carried=state is not CarryState.RESET):
                 zeros = initial_carry(engine.config, len(group), np.zeros)
                 chosen = [sentences[i] for i in group]
-                runs.append((group, start(engine, chosen, state, zeros, output=output, weights=weights)))
+                runs.append((group, _start(engine, chosen, state, zeros, dtype=dtype, weights=weights)))
             yield batch, lengths, runs
 
-    for batch, lengths, runs in one_behind(started()):
+    for batch, lengths, runs in _one_behind(started()):
         vectors, finite = _in_order(lengths, runs)
         ends = np.cumsum([sum(map(len, text)) for _, text in batch])[:-1]
         parts = zip(batch, np.split(vectors, ends), np.split(finite, ends), strict=True)
@@ -166,31 +155,24 @@ def _batches(texts: Iterable[tuple[Any, Sequence[Sequence[str]]]], most: int) ->
         yield batch
 
 
-def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, PendingOutput]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the output of all sentences in their order."""
+def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, PendingOutput]]) -> list[np.ndarray]:
     results = [running.vectors() for _, running in runs]
     if len(results) == 1:
         return results[0]
     words = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])  # the numbers of those of each sentence
-    vectors = np.empty((lengths.sum(), *results[0][0].shape[1:]), results[0][0].dtype)
-    finite = np.empty(len(vectors), bool)
-    for (group, _), (of_group, are_finite) in zip(runs, results, strict=True):
-        numbers = np.concatenate([words[i] for i in group])
-        vectors[numbers], finite[numbers] = of_group, are_finite
-    return vectors, finite
+    order = np.argsort(np.concatenate([words[i] for group, _ in runs for i in group]))
+    return [np.concatenate(parts)[order] for parts in zip(*results, strict=True)]
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
     """Raises `UserError` unless `sentences` is a list of lists of words."""
-    if isinstance(sentences, str):
-        raise UserError("sentences: expected a list of lists of words, got one string; split it into words")
     if not _is_list(sentences):
-        raise UserError(f"sentences: expected a list of lists of words, got {type(sentences).__name__}")
+        kind = "one string; split it into words" if isinstance(sentences, str) else type(sentences).__name__
+        raise UserError(f"sentences: expected a list of lists of words, got {kind}")
     for number, sentence in enumerate(sentences):
-        if isinstance(sentence, str):
-            raise UserError(f"sentences[{number}] is a string, expected a list of words; split it")
         if not _is_list(sentence):
-            raise UserError(f"sentences[{number}] is of type {type(sentence).__name__}, expected a list of words")
+            kind = "a string; split it" if isinstance(sentence, str) else type(sentence).__name__
+            raise UserError(f"sentences[{number}]: expected a list of words, got {kind}")
         for word in sentence:
             if not isinstance(word, str):
                 raise UserError(f"sentences[{number}] holds {word!r}, which is no word (str)")
@@ -224,10 +206,8 @@ def character_ids(
 
 
 def _is_list(value: Any) -> bool:
-    """Returns whether a value has items in an order, as lists, tuples and NumPy arrays of words have."""
-    return (
-        isinstance(value, Sequence) and not isinstance(value, bytes) or isinstance(value, np.ndarray) and value.ndim > 0
-    )
+    is_array = isinstance(value, np.ndarray) and value.ndim > 0
+    return is_array or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def _checked_carry(config: ModelConfig, carry: Tree | None) -> Tree:
@@ -237,19 +217,15 @@ def _checked_carry(config: ModelConfig, carry: Tree | None) -> Tree:
     if not carry:
         raise UserError("carry: is that of a call without state='carry'; give state='carry' from the first call on")
     carry = jax.tree.map(np.asarray, carry)
-    given, expected = (
-        [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
-        for tree in (carry, zeros)
-    )
-    if given != expected:
+
+    def sizes(tree: Tree) -> list[Any]:
+        return [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
+
+    if sizes(carry) != sizes(zeros):
         raise UserError("carry: not of this biLM (other layers or sizes); pass the carry that the last call returned")
     return carry
 
 
 def _grown(carry: Tree, rows: int) -> Tree:
     """Returns a copy of a carry with zeros for the rows that it lacks."""
-
-    def grow(leaf: np.ndarray) -> np.ndarray:
-        return np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0)))
-
-    return jax.tree.map(grow, carry)
+    return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0))), carry)

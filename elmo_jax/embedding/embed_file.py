@@ -35,7 +35,7 @@ from elmo_jax.distributed.collectives import broadcast_from_primary, check_equal
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, embed_texts
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, BackgroundWriter, Shard, VectorShards, write_shard
+from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, BackgroundWriter, Shard, VectorShards, advised, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_free_space, shown_bytes, write_bytes, write_text, writing
 from elmo_jax.interrupts import keep
@@ -51,11 +51,9 @@ _INDEX = "sentence_to_index"  # AllenNLP's name for the dataset of each sentence
 
 
 class _Text(NamedTuple):
-    """What a text is recognized by, and how many vectors it needs."""
-
     lines: int
     digest: str
-    vectors: int
+    vectors: int  # that are written of it
 
 
 class _Unusable(UserError):
@@ -105,10 +103,8 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
                 _check_free_space(bilm, text.vectors, out, settings)
         with _together(out):
             if not (parts / JOB).exists():
-                raise UserError(
-                    f"{parts}: is not the folder that process 0 writes into; all processes must share the folder of the"
-                    " output"
-                )
+                problem = "is not the folder that process 0 writes into"
+                raise UserError(f"{parts}: {problem}; all processes must share the folder of the output")
         try:
             with _together(out):
                 lengths = _write_parts(bilm, sentences, parts, settings, text)
@@ -129,7 +125,6 @@ def _together(out: Path) -> Iterator[None]:
 
 
 def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, _Text]:
-    """Returns the description of what is made, and what was seen of the text."""
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
@@ -157,20 +152,16 @@ def _is_complete(out: Path, job: str, format: Format) -> bool:
     with _together(out):
         if is_primary() and out.exists():
             if _made_from(out, format) != job:
-                raise UserError(
-                    f"{out}: exists, and was not made from these sentences with these settings; choose another name"
-                )
+                problem = "exists, and was not made from these sentences with these settings"
+                raise UserError(f"{out}: {problem}; choose another name")
             if format is Format.NPY:
-                try:
+                with advised(f"remove the folder {out} and run the command again"):
                     VectorShards(out).check()
-                except UserError as error:
-                    raise UserError(f"{error}; remove the folder {out} and run the command again") from None
             there = True
     return bool(broadcast_from_primary(there))
 
 
 def _made_from(out: Path, format: Format) -> str | None:
-    """Returns the description of what an output was made from; None if it has none, or has another format."""
     try:
         if format is Format.NPY:
             return (out / JOB).read_text(encoding="utf-8")
@@ -236,11 +227,7 @@ def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, setting
 
 
 def _windows(sentences: Path, text: _Text) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yields the windows of a file: the number of the first line, and the words of the lines.
-
-    Raises:
-      _Unusable: the file is not the text that was read before.
-    """
+    """Yields the windows of a file: the number of the first line, and the words of the lines."""
     first, words, digest = 0, 0, hashlib.sha256()
     window: list[list[str]] = []
     for line in read_lines(sentences):
@@ -260,7 +247,7 @@ def _windows(sentences: Path, text: _Text) -> Iterator[tuple[int, list[list[str]
 def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, text: _Text) -> list[int]:
     """Writes this process's files that are missing, verifies the others, and returns the lengths of all lines."""
     lengths: list[int] = []
-    form, weights = settings.form(bilm.config.lstm.layers + 1)
+    form = settings.form(bilm.config.lstm.layers + 1)
     with (
         Progress("embedding", "lines", text.lines, is_primary()) as progress,  # process 0 stands for all
         BackgroundWriter() as write,
@@ -275,15 +262,14 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
                     yield (first, window), window
                     continue
                 if is_own:
-                    _verify(part)
+                    with advised("remove that file and run the command again"):
+                        list(Shard(part))  # which verifies the vectors
                 progress.skip(len(window))
 
-        one_by_one = settings.state is CarryState.CARRY
-        embedded = (
-            _carried(bilm, missing(), parts, settings)
-            if one_by_one
-            else embed_texts(bilm.engine, missing(), form, weights, settings.state)
-        )
+        if settings.state is CarryState.CARRY:
+            embedded = _carried(bilm, missing(), parts, *form)
+        else:
+            embedded = embed_texts(bilm.engine, missing(), *form, settings.state)
         for (first, window), vectors, finite in embedded:
             written = settings.written(vectors, list(map(len, window)), bilm.config)
             if settings.mean_of_words:
@@ -301,31 +287,19 @@ def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Se
     return lengths
 
 
-def _verify(part: Path) -> None:
-    """Raises `UserError` if a file of an earlier launch is damaged."""
-    try:
-        for _ in Shard(part):
-            pass
-    except UserError as error:
-        raise UserError(f"{error}; remove that file and run the command again") from None
-
-
 def _carried(
-    bilm: EmbeddingBiLM, windows: Iterator[Any], parts: Path, settings: Settings
+    bilm: EmbeddingBiLM, windows: Iterator[Any], parts: Path, dtype: str, weights: np.ndarray | None
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Yields what `embed_texts` yields; each line begins in the state at the end of the line before."""
     carry, expected = initial_carry(bilm.config, 1, np.zeros), 0
-    form, weights = settings.form(bilm.config.lstm.layers + 1)
     for (first, window), _ in windows:
         if first != expected:
-            try:
+            with advised(f"remove the folder {parts} and start again"):
                 state: Any = Shard(parts / f"{first:012}.carry")[0]
-                carry = ravel_pytree(carry)[1](state)
-            except UserError as error:
-                raise UserError(f"{error}; remove the folder {parts} and start again") from None
+            carry = ravel_pytree(carry)[1](state)
         results = []
         for sentence in window:
-            running = bilm.engine.start([sentence], form, weights, carry=carry)
+            running = bilm.engine.start([sentence], dtype, weights, carry=carry)
             results.append(running.vectors())
             carry = running.carry()
         expected = first + len(window)

@@ -13,7 +13,6 @@ A platform has three programs, which differ in their numbers of rows and steps, 
 devices each one has its own sentences, and nothing is communicated.
 """
 
-import enum
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,26 +35,7 @@ from elmo_jax.model.precision import Precision, standard_numerics
 from elmo_jax.types import Tree
 
 _BY_ROW = PartitionSpec(None, AXIS)  # of arrays [T, D * R], and of all others whose second axis is divided
-
-
 _PENDING = 4  # the most calls of a group whose outputs are on the devices, which limits the memory of long sentences
-
-
-class OutputKind(enum.Enum):
-    """What is computed of the layers of a word."""
-
-    LAYERS = "layers"  # [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer
-    MIX = "mix"  # [2P]: the sum of all layers, each times a weight
-
-
-class OutputSpec(NamedTuple):
-    """The form of the output."""
-
-    kind: OutputKind = OutputKind.LAYERS
-    dtype: str = "float32"
-
-
-_FLOAT32 = OutputSpec()
 
 
 class _State(NamedTuple):
@@ -87,19 +67,18 @@ class _Program(NamedTuple):
     mesh: Mesh
     together: bool
     shape: Shape
-    output: OutputSpec
+    dtype: str  # of the output
+    mixed: bool  # whether the output of a word is the weighted sum of its layers; see `Engine.start`
 
-    def run(
-        self, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
-    ) -> tuple[jax.Array, jax.Array, _State]:
-        """Returns the output [N, …], whether all numbers of a word are finite [N], and the state."""
+    def run(self, *operands: Any) -> tuple[jax.Array, jax.Array, _State]:
+        """Makes `_run_rows` with the number of rows that the inputs (`operands[2]`) choose."""
         branches = [partial(self._run_rows, rows) for rows in self.shape.rows]
-        operands = params, table, inputs, state, weights
-        return lax.switch(inputs.rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
+        return lax.switch(operands[2].rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
 
     def _run_rows(
         self, rows: int, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
     ) -> tuple[jax.Array, jax.Array, _State]:
+        """Returns the output [N, …], whether all numbers of a word are finite [N], and the state."""
         words = inputs.words[:, :, :rows]  # [2, T, R]
         used = state._replace(rows=jax.tree.map(lambda leaf: leaf[:, :rows], state.rows))
         run = partial(self._direction, table, inputs, rows)
@@ -115,9 +94,9 @@ class _Program(NamedTuple):
         unused = jax.tree.map(lambda leaf: leaf[:, rows:], state.rows)
         after = after._replace(rows=jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), after.rows, unused))
         parts = self._output(table, words, layers, inputs.index, weights)
-        largest = jnp.finfo(self.output.dtype).max  # numbers are compared before they are rounded, which is faster
+        largest = jnp.finfo(self.dtype).max  # numbers are compared before they are rounded, which is faster
         finite = jnp.stack([jnp.abs(part).max(-1) <= largest for part in parts]).all(0)
-        return jnp.concatenate(parts, -1).astype(self.output.dtype), finite, after
+        return jnp.concatenate(parts, -1).astype(self.dtype), finite, after
 
     def _direction(
         self, table: jax.Array, inputs: _Inputs, rows: int, params: list[Tree], words: jax.Array, state: _State
@@ -174,7 +153,7 @@ class _Program(NamedTuple):
         # Numbers outside of the table, for words that are not in this call, are read as zeros.
         rows = [words[d].reshape(-1).at[index[d]].get(mode="fill", fill_value=len(table)) for d in directions]
         tokens = [table.at[row].get(mode="fill", fill_value=0) for row in rows]
-        if self.output.kind is OutputKind.LAYERS:
+        if not self.mixed:
             parts = [read(layers[d][j], index[d]) for j in range(len(layers[0])) for d in directions]
             return [tokens[0], *parts]
         return [
@@ -205,37 +184,23 @@ def _run(
 
 
 class _Call(NamedTuple):
-    """A started call of the program."""
-
     words: np.ndarray | slice  # the numbers of the words that are in the output
     counts: list[int]  # how many of them each device has
-    vectors: jax.Array
-    finite: jax.Array
+    outputs: tuple[jax.Array, jax.Array]  # the vectors, and whether they are finite
 
-    def output(self) -> tuple[np.ndarray, np.ndarray]:
-        """Waits for the output of the words that are in it, and whether it is finite."""
-
-        def joined(array: jax.Array) -> np.ndarray:
-            of_devices = zip(np.split(np.asarray(array), len(self.counts)), self.counts, strict=True)
-            parts = [part[:count] for part, count in of_devices]
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-        return joined(self.vectors), joined(self.finite)
+    def fetch(self) -> list[np.ndarray]:
+        of_devices = [np.split(np.asarray(output), len(self.counts)) for output in self.outputs]
+        parts = [[part[:count] for part, count in zip(one, self.counts, strict=True)] for one in of_devices]
+        return [one[0] if len(one) == 1 else np.concatenate(one) for one in parts]
 
 
 class PendingOutput:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
     def __init__(self, words: int, sentences: np.ndarray) -> None:
-        """Begins without a call.
-
-        Args:
-          words: the number of words of the output.
-          sentences: [n] the numbers of the sentences in the state.
-        """
-        self._words, self._sentences = words, sentences
+        self._words, self._sentences = words, sentences  # how many words; [n] the numbers of the sentences in the state
         self._calls: list[_Call] = []  # those whose output is on the devices
-        self._collected: tuple[np.ndarray, np.ndarray] | None = None  # the output of the calls before these
+        self._collected: list[np.ndarray] = []  # the output of the calls before these
         self._state: _State | None = None
 
     def add(self, call: _Call, state: _State) -> None:
@@ -247,21 +212,20 @@ class PendingOutput:
 
     def _collect(self) -> None:
         call = self._calls.pop(0)
-        part, are_finite = call.output()
-        if self._collected is None:
-            self._collected = np.zeros((self._words, part.shape[1]), part.dtype), np.ones(self._words, bool)
+        part, are_finite = call.fetch()
+        if not self._collected:
+            self._collected = [np.zeros((self._words, part.shape[1]), part.dtype), np.ones(self._words, bool)]
         vectors, finite = self._collected
         vectors[call.words] += part
         finite[call.words] &= are_finite
 
     @standard_numerics()
-    def vectors(self) -> tuple[np.ndarray, np.ndarray]:
+    def vectors(self) -> list[np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
-        if self._collected is None and len(self._calls) == 1:
-            return self._calls[0].output()
+        if not self._collected and len(self._calls) == 1:
+            return self._calls[0].fetch()
         while self._calls:
             self._collect()
-        assert self._collected is not None
         return self._collected
 
     @standard_numerics()
@@ -284,11 +248,8 @@ class Engine:
     """
 
     def __init__(self, model: BiLM, params: Tree, mesh: Mesh, one_program: bool = False) -> None:
-        """Puts the parameters on the devices; those of a softmax are not needed.
-
-        With `one_program`, accelerators run every text by the program for tens of sentences: an accelerator compiles
-        each one for seconds, and task models embed a million words at most.
-        """
+        # With `one_program`, accelerators run every text by the program for tens of sentences: an accelerator compiles
+        # each one for seconds, and task models embed a million words at most.
         self.config, self._model, self._mesh = model.config, model, mesh
         self._platform = Platform.of(mesh, model.precision, one_program)
         self.words = WordTable(model, self._put({"token_encoder": params["token_encoder"]}, REPLICATED), mesh)
@@ -314,13 +275,10 @@ class Engine:
         return jax.device_put(tree, jax.tree.map(partial(NamedSharding, self._mesh), specs))
 
     def groups(self, lengths: np.ndarray, carried: bool = False) -> Iterator[np.ndarray]:
-        """Yields the numbers of the sentences that are run together, in their order.
+        """Yields the numbers of the sentences of `lengths` words [n] that are run together, in their order.
 
-        They are at most as many as fill the largest program, or the table of word vectors.
-
-        Args:
-          lengths: [n] the number of words of each sentence.
-          carried: whether the states of the sentences are kept.
+        They are at most as many as fill the largest program, or the table of word vectors; or, if their states are
+        kept (`carried`), as many as the states have room for.
         """
         largest = self._platform.shapes[-1]
         is_long = lengths + 2 > largest.steps  # in a group with others, these would make all rows as long
@@ -336,7 +294,7 @@ class Engine:
     def start(
         self,
         sentences: Sequence[Sequence[str]],
-        output: OutputSpec = _FLOAT32,
+        dtype: str = "float32",
         weights: np.ndarray | None = None,
         *,
         bos_eos: bool = False,
@@ -346,8 +304,9 @@ class Engine:
 
         Args:
           sentences: at least one list of words.
-          output: what is computed.
-          weights: for `OutputKind.MIX`, the weight of each layer [L+1].
+          dtype: the type of the output.
+          weights: the weight of each layer [L+1]: the output of a word is the weighted sum of its layers, [2P]. Without
+            them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer.
           bos_eos: whether the output has the vectors of the sentence boundaries too.
           carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
             states at the ends are not kept.
@@ -362,8 +321,9 @@ class Engine:
         per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
         firsts = range(0, at.steps, per_call)
         kept = np.ones_like(text.is_boundary) if bos_eos else ~text.is_boundary
-        weights = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
-        program = _Program(self.config, self._model.precision, self._mesh, self._platform.together, at.shape, output)
+        of_layers = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
+        form = self._platform.together, at.shape, dtype, weights is not None
+        program = _Program(self.config, self._model.precision, self._mesh, *form)
         with self.words.lock:
             words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
             arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
@@ -377,16 +337,10 @@ class Engine:
                 steps, rows = min(per_call, at.steps - first), at.shape.rows.index(at.rows)
                 words, begins, ends, mask = (array[..., here, :] for array in arrays)
                 inputs = _Inputs(words, begins, ends, mask, index, np.int32(steps), np.int32(rows))
-                vectors, finite, state = _run(
-                    program,
-                    self._params,
-                    self.words.vectors,
-                    self._put(inputs, _INPUTS),
-                    state,
-                    weights.astype(np.float32),
-                )
-                jax.copy_to_host_async((vectors, finite))
-                running.add(_Call(chosen, counts, vectors, finite), state)
+                on_devices = self.words.vectors, self._put(inputs, _INPUTS), state
+                *outputs, state = _run(program, self._params, *on_devices, of_layers.astype(np.float32))
+                jax.copy_to_host_async(outputs)
+                running.add(_Call(chosen, counts, (outputs[0], outputs[1])), state)
         return running
 
     def _state(self, shape: Shape, sentences: np.ndarray, carry: Tree | None) -> _State:

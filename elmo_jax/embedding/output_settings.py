@@ -13,7 +13,6 @@ import numpy as np
 
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.embed import CarryState, split_layers
-from elmo_jax.embedding.engine import OutputKind, OutputSpec
 from elmo_jax.errors import UserError
 
 
@@ -61,9 +60,7 @@ class Settings:
     def check(self, layers: int) -> None:
         """Raises `UserError` unless the settings fit each other and the number of layers, L+1."""
         if (self.output is Output.MIX) != bool(self.weights):
-            raise UserError(
-                "--layers mix and --weights go together: give the layers' raw weights, such as 0.1,0.3,-0.2"
-            )
+            raise UserError("--layers mix and --weights go together; weights are numbers such as 0.1,0.3,-0.2")
         if self.output is not Output.MIX and self.gamma != 1:
             raise UserError(f"--gamma {self.gamma:g}: has an effect only with --layers mix")
         if self.sentence_index and self.format is not Format.HDF5:
@@ -84,20 +81,17 @@ class Settings:
         """Returns the number of vectors of a line of so many words."""
         return min(words, 1) if self.mean_of_words else words
 
-    def form(self, layers: int) -> tuple[OutputSpec, np.ndarray | None]:
-        """Returns what the devices compute of a word, and the weight of each of `layers` = L+1 layers."""
-        dtype = "float32" if self.mean_of_words else self.dtype
-        if self.output is Output.ALL:
-            return OutputSpec(OutputKind.LAYERS, dtype), None
-        weights = np.zeros(layers)
+    def form(self, layers: int) -> tuple[str, np.ndarray | None]:
+        """Returns the type and the weight of each of `layers` = L+1 layers, with which `Engine.start` computes."""
+        weights = None
         if self.output is Output.TOP:
-            weights[-1] = 1
+            weights = np.eye(layers)[-1]
         elif self.output is Output.AVERAGE:
-            weights[:] = 1 / layers
-        else:
-            weights[:] = np.exp(np.asarray(self.weights) - max(self.weights))
-            weights *= self.gamma / weights.sum()
-        return OutputSpec(OutputKind.MIX, dtype), weights
+            weights = np.full(layers, 1 / layers)
+        elif self.output is Output.MIX:
+            shares = np.exp(np.asarray(self.weights) - max(self.weights))
+            weights = shares * (self.gamma / shares.sum())
+        return "float32" if self.mean_of_words else self.dtype, weights
 
     def written(self, vectors: np.ndarray, lengths: Sequence[int], config: ModelConfig) -> np.ndarray:
         """Returns what is written of the output of some lines [N, …]: layers [N, L+1, 2P] or mixes [N, 2P]."""

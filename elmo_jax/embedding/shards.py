@@ -17,6 +17,7 @@ While `embed --state carry` runs, the folder also has `000000001024.carry`, …,
 that line.
 """
 
+import contextlib
 import functools
 import io
 import json
@@ -61,6 +62,15 @@ class DamagedFile(UserError):
     """A file of vectors is not there, or is not what was written; it can be deleted and made again."""
 
 
+@contextlib.contextmanager
+def advised(remedy: str) -> Iterator[None]:
+    """Adds to the message of a `DamagedFile` what to do about it."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise UserError(f"{error}; {remedy}") from None
+
+
 class Shard(Sequence[np.ndarray]):
     """The vectors of the sentences of a file, which is mapped, not read into memory.
 
@@ -69,15 +79,13 @@ class Shard(Sequence[np.ndarray]):
       keys: the key of each sentence.
       lengths: the number of words of each sentence.
       vectors: [N, …] those of all words.
+
+    Raises:
+      DamagedFile: the file, or the index that is read at first, is missing or damaged.
+      UserError: it cannot be read, for example since this process has too many open files.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens a file, and verifies its index.
-
-        Raises:
-          DamagedFile: the file is missing or damaged.
-          UserError: it cannot be read, for example since this process has too many open files.
-        """
         self.path = path
         try:
             size = path.stat().st_size
@@ -107,7 +115,6 @@ class Shard(Sequence[np.ndarray]):
         self._ends = np.cumsum(self.lengths)
 
     def __len__(self) -> int:
-        """Returns the number of sentences."""
         return len(self.keys)
 
     def __getitem__(self, number: int) -> np.ndarray:  # type: ignore[override]
@@ -122,7 +129,6 @@ class BackgroundWriter:
     """Calls functions in a thread, one after the other, while this one goes on; at most one call waits."""
 
     def __enter__(self) -> "BackgroundWriter":
-        """Starts the thread."""
         self._thread, self._pending = ThreadPoolExecutor(1), list[Future[None]]()
         return self
 
@@ -133,7 +139,6 @@ class BackgroundWriter:
         self._pending.append(self._thread.submit(function, *arguments))
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Waits for all calls; raises what one of them has raised, unless there is another error."""
         self._thread.shutdown(cancel_futures=error is not None)
         while self._pending and error is None:
             self._pending.pop(0).result()
@@ -146,30 +151,27 @@ class VectorShards(Sequence[np.ndarray]):
       path: the folder.
       lengths: the number of words of each line, int32 [lines].
       made_from: the fingerprints and settings that the vectors were made with.
+
+    Raises:
+      UserError: the path is not such a folder, was written by another version, or its index is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Opens a folder of vectors.
-
-        Raises:
-          UserError: the path is not such a folder, was written by another version, or its index is damaged.
-        """
         self.path = local(path)
         try:
             self.lengths: np.ndarray = np.load(self.path / LENGTHS, allow_pickle=False)
             self.made_from = json.loads((self.path / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
+            raise DamagedFile(f"{self.path}: not a whole folder of `elmo-jax embed --format npy` ({error})") from error
         if not isinstance(self.made_from, dict) or self.made_from.get("version") != VERSION:
-            raise UserError(f"{self.path}: written by another version of elmo_jax; run `elmo-jax embed` again")
+            raise DamagedFile(f"{self.path}: written by another version of elmo_jax; run `elmo-jax embed` again")
         if self.made_from.get("lines") != len(self.lengths):
-            raise UserError(f"{self.path / LENGTHS}: has another number of lines than job.json says")
+            raise DamagedFile(f"{self.path / LENGTHS}: has another number of lines than job.json says")
         self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
         self._ends = np.append(self._firsts[1:], len(self.lengths))  # the line after the last one of each file
         self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
 
     def __len__(self) -> int:
-        """Returns the number of lines."""
         return len(self.lengths)
 
     @overload
@@ -196,20 +198,14 @@ class VectorShards(Sequence[np.ndarray]):
 
     def check(self, vectors: bool = True) -> None:
         """Raises `UserError` if a file is missing, or its index or, with `vectors`, one of its vectors damaged."""
-        first_lines = sorted({0, *self._firsts.tolist()}) if len(self) else []
-        for line in range(len(self)) if vectors else first_lines:
+        of_files = {0, *self._firsts.tolist()} if len(self) else ()
+        for line in range(len(self)) if vectors else sorted(of_files):
             self[line]
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """Yields the vectors of each line."""
-        return (self[line] for line in range(len(self)))
-
     def __reduce__(self) -> tuple[Any, ...]:
-        """Returns how to open the folder again, in another process."""
         return VectorShards, (self.path,)
 
     def __repr__(self) -> str:
-        """Returns the size in one line."""
         return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self.lengths.sum():,} words)"
 
     def _opened(self, number: int) -> Shard:
@@ -217,7 +213,6 @@ class VectorShards(Sequence[np.ndarray]):
         shard = Shard(self.path / f"{first:012}.npy")
         expected = self.lengths[first : self._ends[number] if number >= 0 else None]
         if not np.array_equal(shard.lengths, expected):
-            raise UserError(
-                f"{shard.path}: has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing"
-            )
+            problem = f"has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing"
+            raise DamagedFile(f"{shard.path}: {problem}")
         return shard

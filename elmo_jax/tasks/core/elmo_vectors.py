@@ -5,7 +5,6 @@ numbers per word. The S numbers are the token vector once, and then the forward 
 A forward-only language model has P numbers where these shapes have 2P.
 """
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +17,13 @@ import numpy as np
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import check_sentences, embed_texts
-from elmo_jax.embedding.engine import OutputSpec
-from elmo_jax.embedding.shards import BackgroundWriter, DamagedFile, Shard, write_shard
+from elmo_jax.embedding.shards import BackgroundWriter, Shard, advised, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import check_free_space, make_folder_of, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
 
 WORDS_PER_FILE = 50_000  # the number of words that a process that is killed may have to embed again, about
+_REMEDY = "delete the file, which is then made again"
 _LOCK = ".layers.lock"  # held by the process that writes into the folder
 
 Sentence = tuple[str, ...]
@@ -44,16 +43,8 @@ class LayerCache:
           UserError: the numbers are not those that were written.
         """
         file, number = self._files[_key(sentence)]
-        with _deletable():
+        with advised(_REMEDY):
             return file[number]
-
-
-@contextlib.contextmanager
-def _deletable() -> Iterator[None]:
-    try:
-        yield
-    except DamagedFile as error:
-        raise UserError(f"{error}; delete the file, which is then made again") from None
 
 
 def _key(sentence: Sequence[str]) -> bytes:
@@ -102,7 +93,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
 
     def opened() -> tuple[list[Shard], list[Sentence]]:
-        with _deletable():
+        with advised(_REMEDY):
             files = [Shard(path) for path in sorted(folder.glob(f"{name}-*.layers"))]
         there = {key for file in files for key in file.keys}
         some = [file for file in files if not wanted.keys().isdisjoint(file.keys)]
@@ -120,7 +111,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
             files, missing = opened()  # another process may have written files in the meantime
             number = sum(map(len, missing))
             with Progress("embedding", "words", number) as progress, BackgroundWriter() as write:
-                for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), OutputSpec(dtype=dtype)):
+                for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), dtype):
                     lengths, keys = list(map(len, part)), list(map(_key, part))
                     if not finite.all():
                         at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))

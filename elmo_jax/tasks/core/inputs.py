@@ -18,7 +18,6 @@ from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids, embed_texts
-from elmo_jax.embedding.engine import OutputSpec
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
@@ -83,7 +82,7 @@ class TextEncoder:
 
 def embedded(bilm: EmbeddingBiLM, elmo: ElmoConfig, rows: Rows) -> list[np.ndarray]:
     """Returns the layers of some rows in the form of stored ones, each [T, S], by the program that stores them."""
-    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], OutputSpec(dtype=elmo.stored_dtype))
+    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], elmo.stored_dtype)
     return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
 
 
