@@ -11,7 +11,7 @@ from elmo_jax.config import CHANGEABLE, Config, ModelConfig, default_config
 from elmo_jax.config_file import load_config
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict, walk
-from elmo_jax.training.checks import warmup_warning
+from elmo_jax.training.setup import warmup_warning
 
 pytestmark = pytest.mark.quick
 

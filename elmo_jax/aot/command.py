@@ -12,8 +12,8 @@ from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.errors import UserError
-from elmo_jax.training.checks import check_negatives
 from elmo_jax.training.partitioning import with_precision
+from elmo_jax.training.setup import check_negatives
 
 _MULTIPLE = 8  # the advised number of rows is a multiple of this, since a TPU's registers hold 8 rows
 

@@ -31,8 +31,8 @@ from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished
 from elmo_jax.runs.trackers import check_trackers
-from elmo_jax.training.checks import total_steps
 from elmo_jax.training.pretrain import launch
+from elmo_jax.training.setup import total_steps
 
 FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epochs than that overfit
 

@@ -13,11 +13,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from elmo_jax.config import LSTMConfig, ModelConfig
+from elmo_jax.characters import CHARACTERS
+from elmo_jax.config import CharCNNConfig, LSTMConfig, ModelConfig
+from elmo_jax.model.char_cnn import EncoderSettings, encode_words
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.lstm import LSTMSettings, ProjectedLSTM, State, projected_lstm
 from elmo_jax.model.precision import Precision
-from elmo_jax.model.token_encoder import TokenEncoder
 from elmo_jax.types import Tree
 
 
@@ -38,15 +39,88 @@ class LSTMForm:
         return cls() if platform == "cpu" else cls(together=True, bf16_as_uint16=False)
 
 
+class TokenEncoder(nn.Module):
+    """Computes context-free vectors from the characters of words (paper, section 3.1)."""
+
+    config: CharCNNConfig  # the architecture of the char CNN
+    projection: int  # P, the dimension of the vectors
+    precision: Precision = Precision.FLOAT32  # the precision of the matrix products
+    chunk: int = 512  # the number of words encoded at a time, which affects speed and memory only
+
+    def __call__(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
+        """Makes `encode_words`: [U, W] raw character ids -> [U, P]; `count` is U unless given."""
+        count = jnp.asarray(characters.shape[0] if count is None else count, jnp.int32)
+        settings = EncoderSettings(self.config, self.projection, self.precision, self.chunk)
+        return encode_words(self.parameters(), characters, count, settings)
+
+    @nn.compact
+    def parameters(self) -> Tree:
+        params: Tree = {
+            "char_embedding": self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
+        }
+        for i, (width, number) in enumerate(self.config.filters):
+            shape = (width, self.config.embedding_dim, number)
+            # original: uniform in ±0.05 for relu, normal with standard deviation 1 / sqrt(width * E) for tanh
+            spread = (width * self.config.embedding_dim) ** -0.5
+            init = uniform(0.05) if self.config.activation == "relu" else nn.initializers.normal(spread)
+            params[f"filter_{i}"] = _Affine(shape, init, 0.0, name=f"filter_{i}")()
+        features = self.config.features
+        normal = nn.initializers.normal(features**-0.5)
+        for i in range(self.config.highways):
+            params[f"highway_{i}"] = _Highway(features, name=f"highway_{i}")()
+        if features != self.projection:  # as in bilm-tf
+            params["projection"] = _Affine((features, self.projection), normal, 0.0, name="projection")()
+        return params
+
+
+def uniform(bound: float) -> nn.initializers.Initializer:
+    """Returns an initializer that draws uniformly from [-bound, bound]."""
+
+    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+class _Affine(nn.Module):
+    shape: tuple[int, ...]
+    kernel_init: nn.initializers.Initializer
+    bias: float
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        return {
+            "kernel": self.param("kernel", self.kernel_init, self.shape),
+            "bias": self.param("bias", nn.initializers.constant(self.bias), self.shape[-1:]),
+        }
+
+
+class _Highway(nn.Module):
+    """The carry gate and the transform of one highway layer.
+
+    The gate's bias starts at -2 (original), so that the layer at first passes on most of its input.
+    """
+
+    features: int
+
+    @nn.compact
+    def __call__(self) -> Tree:
+        normal = nn.initializers.normal(self.features**-0.5)
+        shape = (self.features, self.features)
+        return {
+            "carry": _Affine(shape, normal, -2.0, name="carry")(),
+            "transform": _Affine(shape, normal, 0.0, name="transform")(),
+        }
+
+
 class Softmax(nn.Module):
-    """The parameters of the softmax, which both directions share."""
+    """The parameters of the softmax, which both directions share: `kernel` [V, P] and `bias` [V]."""
 
     vocabulary_size: int
     projection: int
 
     @nn.compact
     def __call__(self) -> Tree:
-        """Returns the parameters `kernel` [V, P] and `bias` [V]."""
         normal = nn.initializers.normal(self.projection**-0.5)
         return {
             "kernel": self.param("kernel", normal, (self.vocabulary_size, self.projection)),
@@ -55,13 +129,12 @@ class Softmax(nn.Module):
 
 
 class LSTMStack(nn.Module):
-    """The parameters of one direction's layers."""
+    """The parameters of one direction's layers, a tree per layer."""
 
     config: LSTMConfig
 
     @nn.compact
     def __call__(self) -> list[Tree]:
-        """Returns one parameter tree per layer."""
         return [ProjectedLSTM(self.config, name=f"layer_{j}")() for j in range(self.config.layers)]
 
 
@@ -86,7 +159,6 @@ class BiLM(nn.Module):
     encoder_chunk: int = 512
 
     def setup(self) -> None:
-        """Makes the submodules, named as in the parameter tree."""
         lstm = self.config.lstm
         self.token_encoder = TokenEncoder(self.config.char_cnn, lstm.projection, self.precision, self.encoder_chunk)
         self.stacks = [LSTMStack(lstm, name=direction) for direction in self.config.directions]
@@ -95,7 +167,7 @@ class BiLM(nn.Module):
         self.dropout = Dropout(self.config.dropout)
 
     def parameters(self) -> None:
-        """Makes the initial values of all parameters."""
+        """Makes the initial values of all parameters; `initial_params` calls it."""
         self.token_encoder.parameters()
         for stack in self.stacks:
             stack()
@@ -130,9 +202,8 @@ class BiLM(nn.Module):
           and the LSTM state after the last token.
         """
         vectors = self.encode(characters, count)[inputs]  # [2, T, B, P]
-        layers, states = self.run_layers(
-            vectors, carry, mask=mask, reset_state=reset_state, deterministic=deterministic
-        )
+        options: dict[str, Any] = {"mask": mask, "reset_state": reset_state, "deterministic": deterministic}
+        layers, states = self.run_layers(vectors, carry, **options)
         return [vectors, *layers], states
 
     def encode(self, characters: jax.Array, count: jax.Array | int | None = None) -> jax.Array:
@@ -148,13 +219,7 @@ class BiLM(nn.Module):
         reset_state: jax.Array | None = None,
         deterministic: bool = True,
     ) -> tuple[list[jax.Array], Tree]:
-        """Runs the LSTM layers over token vectors [2, T, B, P].
-
-        The other arguments are those of `__call__`.
-
-        Returns:
-          The outputs of the layers, each [2, T, B, P], and the LSTM state after the last token.
-        """
+        """Runs the LSTM layers over token vectors [2, T, B, P]; returns what `__call__` does, but for the vectors."""
         x, stacks = vectors, [stack() for stack in self.stacks]
         layers: list[jax.Array] = []
         states: Tree = {}
@@ -173,7 +238,6 @@ class BiLM(nn.Module):
     def _layer(
         self, params: list[Tree], inputs: jax.Array, state: State, mask: jax.Array | None, reset_state: jax.Array | None
     ) -> tuple[jax.Array, State]:
-        """Runs one layer of both directions: [2, T, B, P] -> [2, T, B, P]."""
         settings = LSTMSettings.of(self.config.lstm, self.precision, **dataclasses.asdict(self.form))
         if settings.together:
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
@@ -189,14 +253,8 @@ class BiLM(nn.Module):
 
 def initial_carry(config: ModelConfig, rows: int, zeros: Callable[..., Any] = jnp.zeros) -> Tree:
     """Returns the LSTM state before the first token for `rows` rows, made by `zeros`: `jnp.zeros` or `np.zeros`."""
-    lstm, directions = config.lstm, len(config.directions)
-    return {
-        f"layer_{j}": State(
-            zeros((directions, rows, lstm.cells), jnp.float32),
-            zeros((directions, rows, lstm.projection), jnp.float32),
-        )
-        for j in range(lstm.layers)
-    }
+    shapes = [(len(config.directions), rows, size) for size in (config.lstm.cells, config.lstm.projection)]
+    return {f"layer_{j}": State(*(zeros(shape, jnp.float32) for shape in shapes)) for j in range(config.lstm.layers)}
 
 
 def initial_params(model: BiLM, key: jax.Array) -> Tree:

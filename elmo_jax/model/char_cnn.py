@@ -20,8 +20,7 @@ from jax import lax
 
 from elmo_jax.characters import CHARACTERS, PADDING
 from elmo_jax.config import CharCNNConfig
-from elmo_jax.model.precision import Precision, standard_promotion
-from elmo_jax.model.varying import varying_like
+from elmo_jax.model.precision import Precision, standard_promotion, varying_like
 from elmo_jax.types import Tree
 
 
@@ -39,17 +38,12 @@ class EncoderSettings:
         """The width of the widest filter in characters."""
         return max(width for width, _ in self.config.filters)
 
-    @property
-    def has_projection(self) -> bool:
-        """Whether there is a projection; as in bilm-tf, there is none if the dimensions are equal."""
-        return self.config.features != self.projection
-
 
 def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings: EncoderSettings) -> jax.Array:
     """Computes the context-free vectors of words.
 
     Args:
-      params: the parameter tree of `token_encoder.TokenEncoder`.
+      params: the parameter tree of `bilm.TokenEncoder`.
       characters: [U, W] raw character ids (0 to 260), preferably sorted by the words' lengths.
       count: the number of the first rows that are words; the vectors of the other rows are zero.
       settings: the static settings, of which `chunk` affects speed and memory only.
@@ -138,7 +132,7 @@ class _Weights:
             for layer in (params[f"highway_{i}"] for i in range(settings.config.highways))
         ]
         projection = None
-        if settings.has_projection:
+        if settings.config.features != settings.projection:
             projection = {"kernel": operand(params["projection"]["kernel"]), "bias": params["projection"]["bias"]}
         return cls(
             table=params["char_embedding"],
@@ -149,7 +143,6 @@ class _Weights:
         )
 
     def tree(self, settings: EncoderSettings) -> Tree:
-        """Returns the weights in the layout of the parameter tree."""
         tree: Tree = {"char_embedding": self.table}
         kernel = self.kernel.reshape(settings.widest, -1, settings.config.features)
         start = 0
@@ -169,10 +162,7 @@ def _window_limits(settings: EncoderSettings) -> jax.Array:
 
 
 def _embedded(table: jax.Array, chars: jax.Array, settings: EncoderSettings) -> jax.Array:
-    """Returns the characters' embeddings [K, (W + widest - 1) * E], with zeros past W.
-
-    The zeros complete the last windows of the narrow filters to the widest width.
-    """
+    """Returns embeddings [K, (W + widest - 1) * E]; zeros past W complete the last windows of the narrow filters."""
     vectors = jnp.pad(table[chars], ((0, 0), (0, settings.widest - 1), (0, 0)))
     return settings.precision.operand(vectors.reshape(chars.shape[0], -1))
 
@@ -190,7 +180,6 @@ def _window(embedded: jax.Array, position: jax.Array, settings: EncoderSettings)
 
 
 def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSettings) -> tuple[jax.Array, Any]:
-    """Encodes one chunk, [K, W] -> [K, P], and returns what the backward pass needs as well."""
     product = settings.precision.product
     embedded, limits = _embedded(weights.table, chars, settings), _window_limits(settings)
 
@@ -222,7 +211,6 @@ def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSetting
 def _backward_chunk(
     weights: _Weights, chars: jax.Array, kept: Any, gradient: jax.Array, settings: EncoderSettings
 ) -> _Weights:
-    """Returns the gradients of the weights from the gradient of the vectors, [K, P]."""
     product, summed_product = settings.precision.product, settings.precision.summed_product
     features, where, gates = kept
     inputs = [features]  # the inputs of the highways, then that of the projection
@@ -252,10 +240,7 @@ def _backward_chunk(
 def _backward_convolution(
     weights: _Weights, chars: jax.Array, where: jax.Array, gradient: jax.Array, settings: EncoderSettings
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the gradients of the character table [261, E] and of the filters [widest * E, F].
-
-    They are computed from `gradient` [K, F], the gradient of the maxima.
-    """
+    """Returns the gradients of table [261, E] and filters [widest * E, F] from that of the maxima, [K, F]."""
     product, summed_product = settings.precision.product, settings.precision.summed_product
     size = settings.config.embedding_dim
     embedded, positions = _embedded(weights.table, chars, settings), _positions(chars, settings)
@@ -282,18 +267,10 @@ def _backward_convolution(
 
 
 def add_rows(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Adds each vector to the row of its id, in float32.
+    """Adds vectors [..., E] to the rows of a table [C, E], in float32; those whose id [...] is C or more are left out.
 
     A CPU adds one row after the other, which is several times as fast there as a product with one-hot rows. On an
     accelerator it is the other way round, and a product sums in the same order in every run.
-
-    Args:
-      table: [C, E] the rows.
-      ids: [...] the row of each vector; vectors whose id is C or more are left out.
-      vectors: [..., E] or the same numbers in another shape.
-
-    Returns:
-      The new rows, [C, E].
     """
     flat = ids.reshape(-1), vectors.reshape(-1, table.shape[1])
     return lax.platform_dependent(table, *flat, cpu=add_one_by_one, default=add_product)

@@ -25,11 +25,6 @@ def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.A
     """Returns the array of `jax.random.bernoulli(key, probability, shape)`, bit for bit.
 
     For keys that are not of JAX's default kind, and with 64-bit types enabled, it is made by that function.
-
-    Args:
-      key: the random key.
-      probability: the probability of true.
-      shape: the shape of the array.
     """
     is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     settings: Any = jax.config
@@ -43,7 +38,6 @@ def bernoulli(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.A
 
 
 def _positions(shape: Sequence[int]) -> jax.Array:
-    """Returns the number of each element in the order of memory, uint32."""
     positions, stride = jnp.zeros(shape, jnp.uint32), 1
     for axis in reversed(range(len(shape))):
         positions += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
@@ -83,9 +77,7 @@ class Dropout(nn.Module):
     def __call__(self, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
         """Drops units of inputs of any shape or, with the kind "variational", of inputs [B, T, D].
 
-        Args:
-          inputs: the units.
-          deterministic: whether the inputs are returned unchanged; otherwise a `dropout` key is needed.
+        If `deterministic`, the inputs are returned unchanged; otherwise a `dropout` key is needed.
 
         Raises:
           ValueError: the kind is "variational" and the inputs have no axis of time steps.
@@ -105,11 +97,7 @@ def variational_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax
 def dropped(inputs: jax.Array, rate: float, key: jax.Array | None, shared_axes: tuple[int, ...] = ()) -> jax.Array:
     """Returns the inputs with the fraction `rate` dropped and the others scaled; the inputs themselves without a key.
 
-    Args:
-      inputs: the units.
-      rate: the fraction that is dropped, at least 0 and below 1.
-      key: the random key; None drops nothing.
-      shared_axes: the axes along which all units share one mask.
+    Along `shared_axes`, all units share one mask.
     """
     if key is None or not rate:
         return inputs

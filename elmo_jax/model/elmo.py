@@ -89,7 +89,6 @@ class ELMo(nn.Module):
     train_gamma: bool = True
 
     def __post_init__(self) -> None:
-        """Accepts names; raises `UserError` for a name that is none and for a number out of range."""
         self.layers = chosen_layers(self.layers, self.config.lstm.layers)
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         self.precision = choice(Precision, self.precision, "precision")
@@ -107,7 +106,6 @@ class ELMo(nn.Module):
         super().__post_init__()
 
     def setup(self) -> None:
-        """Makes the mixes, and the trained biLM or the variable with a frozen one's fingerprint for the checkpoint."""
         self.mixes = [
             ScalarMix(self.layers, self.layer_norm, self.axis_name, self.train_gamma, name=f"mix_{i}")
             for i in range(self.num_mixes)
@@ -152,11 +150,12 @@ class ELMo(nn.Module):
             raise UserError(
                 "words: a biLM that is trained has no vectors to be cached; give bilm.character_ids(sentences)"
             )
-        axes, made = (
-            (3, "[B, T, W], as bilm.character_ids makes") if words is None else (2, "[U, W], as CachedWords makes")
-        )
-        check_array("characters", characters, jnp.integer, axes, f"whole numbers {made}")
-        if words is not None:
+        if words is None:
+            check_array(
+                "characters", characters, jnp.integer, 3, "whole numbers [B, T, W], as bilm.character_ids makes"
+            )
+        else:
+            check_array("characters", characters, jnp.integer, 2, "whole numbers [U, W], as CachedWords makes")
             check_array("words", words, jnp.signedinteger, 2, "whole numbers [B, T], as CachedWords makes")
         size = self.config.char_cnn.max_characters
         if characters.shape[-1] != size:
@@ -194,7 +193,6 @@ class ELMo(nn.Module):
 
     @standard_promotion()
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Returns the layers [B, L+1, T+2, 2P], which include the boundary tokens, and the mask of the words [B, T]."""
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words != 0
         if self.is_initializing():  # no parameters depend on the layers; `with_bilm` adds a frozen biLM later

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from elmo_jax.config import LSTMConfig
-from elmo_jax.model.precision import Precision, standard_promotion
-from elmo_jax.model.varying import varying_like
+from elmo_jax.model.precision import Precision, standard_promotion, varying_like
 from elmo_jax.types import Tree
 
 FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter files
@@ -65,7 +64,6 @@ class LSTMSettings:
         return [jax.tree.unflatten(tree, parts) for parts in zip(*leaves, strict=True)]
 
     def joined(self, arrays: list[Any]) -> Any:
-        """Stacks the arrays of each direction; the inverse of `divided`."""
         return jax.tree.map(lambda *x: jnp.stack(x), *arrays) if self.together else arrays[0]
 
 
@@ -128,7 +126,6 @@ def _written(settings: LSTMSettings, *arrays: jax.Array | None) -> Any:
 
 
 def _read(arrays: Any) -> Any:
-    """Returns the operands that `_written` stored."""
     return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x, arrays)
 
 
@@ -297,13 +294,12 @@ def _scan(step: Any, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, A
 
 
 class ProjectedLSTM(nn.Module):
-    """The parameters of one layer, as `projected_lstm` expects them, and their initial values."""
+    """The parameters of one layer, whose input has the dimension P, as `projected_lstm` expects them."""
 
     config: LSTMConfig
 
     @nn.compact
     def __call__(self) -> Tree:
-        """Returns the parameters for an input of dimension P, the same as that of the hidden state."""
         config = self.config
         glorot = nn.initializers.glorot_uniform()
         params: Tree = {

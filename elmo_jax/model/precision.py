@@ -1,4 +1,4 @@
-"""Computes matrix products with a stated precision.
+"""Computes matrix products with a stated precision, and has the contexts and types in which arrays are computed.
 
 Products in float32 request full precision explicitly, since accelerators round the operands by default. Products in
 bfloat16 round the operands and sum in float32. Everything between products (gates, states, normalizers, updates) is
@@ -9,6 +9,7 @@ import contextlib
 import enum
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -79,3 +80,23 @@ class Precision(enum.Enum):
             precision=lax.Precision.HIGHEST if self is Precision.FLOAT32 else lax.Precision.DEFAULT,
             preferred_element_type=jnp.float32,
         )
+
+
+def varying_like(tree: Any, like: Any) -> Any:
+    """Returns the arrays of a tree with the type of arrays that vary along the same axes of the mesh as `like`.
+
+    What a loop begins with must have the type of what it computes. Outside `jax.shard_map`, and with `check_vma=False`,
+    nothing varies, and the arrays are returned as they are.
+    """
+    axes = frozenset().union(*map(_axes, jax.tree.leaves(like)))
+
+    def one(leaf: jax.Array) -> jax.Array:
+        missing = tuple(sorted(axes - _axes(leaf)))
+        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(one, tree)
+
+
+def _axes(leaf: jax.Array) -> frozenset[str]:
+    kind: Any = jax.typeof(leaf)
+    return frozenset(kind.manual_axis_type.varying)

@@ -142,7 +142,6 @@ class ScalarMix(nn.Module):
     train_gamma: bool = True
 
     def __post_init__(self) -> None:
-        """Accepts names; raises `UserError` for a name that is none."""
         self.layers = chosen_layers(self.layers)
         self.layer_norm = choice(LayerNorm, self.layer_norm, "layer_norm")
         super().__post_init__()

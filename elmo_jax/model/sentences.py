@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from elmo_jax.characters import BEGIN_SENTENCE, BEGIN_WORD, CHARACTERS, END_SENTENCE, END_WORD, PADDING
 from elmo_jax.config import DIRECTIONS
 from elmo_jax.model.bilm import BiLM, initial_carry
-from elmo_jax.model.varying import varying_like
+from elmo_jax.model.precision import varying_like
 from elmo_jax.types import Tree
 
 # `<S>` and `</S>` as raw character ids: begin of word, the mark's own character, end of word

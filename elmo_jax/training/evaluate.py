@@ -9,7 +9,7 @@ Shapes: T steps, B rows of this process, R rows of all processes, V vocabulary, 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -67,10 +67,8 @@ class SentenceScores:
         tokens = self.tokens[chosen].sum()
         mean = -self.log_probability[:, chosen].sum(1) / tokens
         if not np.isfinite(mean).all():
-            raise UserError(
-                f"the loss on the text is not finite: {of_directions(mean)} nats per token; the biLM"
-                " has parameters that are not finite or too large"
-            )
+            problem = f"the loss on the text is not finite: {of_directions(mean)} nats per token"
+            raise UserError(f"{problem}; the biLM has parameters that are not finite or too large")
         backward = exp(mean[1]) if len(mean) > 1 else None
         return Perplexity(exp(mean[0]), backward, int(tokens), self.unknown[chosen].sum() / tokens)
 
@@ -87,11 +85,8 @@ class Evaluator:
         placement: Placement = Placement.REPLICATED,
         merged: np.ndarray | None = None,
     ):
-        """Builds the evaluation step, which is compiled at the first call; the model must not include the softmax.
-
-        The words that are true in `merged`, bool [V], are merged with `<UNK>`, which is always one of them. If it is
-        given, the softmax of the parameters must have `merged_bias` (`with_merged`).
-        """
+        # The model has no softmax. The words that are true in `merged`, bool [V], are merged with `<UNK>`, which is
+        # always one of them. If it is given, the softmax of the parameters must have `merged_bias` (`with_merged`).
         self._merged = np.arange(vocabulary_size) == UNKNOWN_ID if merged is None else merged
         self._model, self._config, self._mesh, self._vocabulary_size = model, config, mesh, vocabulary_size
         self._rows = -(-config.batch_size // mesh.size) * mesh.size  # rounded up to the devices; some rows may be empty
@@ -101,9 +96,8 @@ class Evaluator:
             self._steps = max(1, min(self._steps, int(_CPU_WINDOW / per_step)))
         self._softmax_losses = _losses_of_a_share if placement is Placement.SHARDED else _losses_of_all
         specs = (REPLICATED, placement.spec, WINDOW_SPECS, CARRY_SPEC, REPLICATED)
-        mapped = jax.shard_map(
-            self._losses, mesh=mesh, in_specs=specs, out_specs=(LOSS_SPEC, CARRY_SPEC), check_vma=False
-        )
+        out_specs = LOSS_SPEC, CARRY_SPEC
+        mapped = jax.shard_map(self._losses, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=False)
         self._step = jax.jit(
             lambda params, *others: mapped(without_softmax(params), params["softmax"], *others), donate_argnums=2
         )
@@ -156,17 +150,16 @@ class Evaluator:
         """
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
-        shape = jax.eval_shape(lambda: initial_carry(self._model.config, self._rows))
-        rows = len(local_rows(self._rows, self._mesh))
-        carry = to_devices(
-            jax.tree.map(lambda s: np.zeros((s.shape[0], rows, *s.shape[2:]), s.dtype), shape),  # of this process
-            jax.tree.map(lambda _: CARRY_SPEC, shape),
-            self._mesh,
-        )
+        rows = local_rows(self._rows, self._mesh)
+        carry = initial_carry(self._model.config, len(rows), np.zeros)  # of this process
+        carry = to_devices(carry, jax.tree.map(lambda _: CARRY_SPEC, carry), self._mesh)
+        sizes = (self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
+        layout = EvaluationLayout(*sizes, len(self._model.config.directions))
+        windows = evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
         totals = _Totals(self._merged, len(self._model.config.directions))
         # Losses are fetched one window late, so that the device does not wait for the host.
         late: tuple[jax.Array, EvaluationWindow] | None = None
-        for window in prefetched(self._windows(blocks, distinct)):
+        for window in prefetched(windows):
             on_devices = to_devices(window.window, WINDOW_SPECS, self._mesh)
             losses, carry = self._step(params, on_devices, carry, char_ids)
             if late is not None:
@@ -177,12 +170,6 @@ class Evaluator:
             totals.add(*late)
         scores = totals.result()
         return dataclasses.replace(scores.perplexity(), sources=_of_sources(scores, blocks, sources)), scores
-
-    def _windows(self, blocks: BlockSource, distinct: DistinctWords) -> Iterator[EvaluationWindow]:
-        rows = local_rows(self._rows, self._mesh)
-        sizes = (self._config.batch_size, self._rows, self._steps, self._vocabulary_size)
-        layout = EvaluationLayout(*sizes, len(self._model.config.directions))
-        return evaluation_windows(blocks, distinct, layout, Share(rows, len(self._mesh.local_devices)))
 
 
 def _of_sources(scores: SentenceScores, blocks: BlockSource, sources: Sequence[str]) -> dict[str, Perplexity]:
@@ -213,10 +200,7 @@ def _losses_of_all(
 def _losses_of_a_share(
     hidden: jax.Array, softmax: Tree, targets: jax.Array, vocabulary_size: int, chunk: int, precision: Precision
 ) -> jax.Array:
-    """Returns the losses as `_losses_of_all` does, on a device with a share of the rows.
-
-    Each device scores its own rows for the tokens of all devices.
-    """
+    """Makes `_losses_of_all` on a device that scores its share of the rows for the tokens of all devices."""
     number, share = hidden.shape[0], softmax["bias"].shape[0]
     first = lax.axis_index(AXIS) * share
     hidden, targets = lax.all_gather((hidden, targets), AXIS, tiled=True)  # [D * N, P], [D * N]
@@ -244,30 +228,22 @@ class _Totals:
     """
 
     def __init__(self, merged: np.ndarray, directions: int = 2) -> None:
-        """Makes empty sums; the targets that are true in `merged`, bool [V], count as `<UNK>`."""
-        self._merged, self._sentences = merged, 0
+        self._merged, self._sentences = merged, 0  # bool [V]: the targets that count as `<UNK>`
         # tokens, those that are <UNK>, forward losses and backward losses, with room for further sentences
         self._sums = np.zeros((2 + directions, 0))
 
     def add(self, losses: jax.Array, window: EvaluationWindow) -> None:
-        """Adds this process's part of a window."""
         values = local_part(losses, axis=2)[:, window.mask]  # [2, n]
         sentences, indices = np.unique(window.sentence[window.mask], return_inverse=True)
-        self._grow(int(sentences.max(initial=-1)) + 1)
+        self._sentences, room = max(self._sentences, int(sentences.max(initial=-1)) + 1), self._sums.shape[1]
+        if self._sentences > room:  # which doubles, so that the sums are copied only a few times
+            self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
         unknown = self._merged[window.window.targets[0]][window.mask]
         self._sums[0, sentences] += np.bincount(indices, minlength=len(sentences))
         for row, counted in enumerate((unknown, *values), 1):
             self._sums[row, sentences] += np.bincount(indices, counted, len(sentences))
 
-    def _grow(self, sentences: int) -> None:
-        """Makes room for some sentences; the room doubles, so that the sums are copied only a few times."""
-        self._sentences = max(self._sentences, sentences)
-        room = self._sums.shape[1]
-        if self._sentences > room:
-            self._sums = np.pad(self._sums, ((0, 0), (0, max(self._sentences, 2 * room) - room)))
-
     def result(self) -> SentenceScores:
-        """Returns the results over all processes."""
         sums = self._sums[:, : self._sentences]
         if jax.process_count() > 1:
             size = int(multihost_utils.process_allgather(np.int64(self._sentences)).max())

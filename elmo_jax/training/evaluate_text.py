@@ -19,12 +19,12 @@ from elmo_jax.data.windows import BlockSource, DistinctWords
 from elmo_jax.distributed.mesh import REPLICATED, make_mesh, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
-from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.runs.progress import Progress, say
 from elmo_jax.settings import choice
 from elmo_jax.training.evaluate import Evaluator, Perplexity, SentenceScores, with_merged
-from elmo_jax.training.partitioning import preferred_encoder_chunk, preferred_form, put_params
+from elmo_jax.training.partitioning import preferred_encoder_chunk, put_params
 from elmo_jax.training.softmax_sharding import choose_placement
 
 MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
@@ -112,16 +112,14 @@ def evaluate_text(
     bilm = open_bilm(model)
     if bilm.vocabulary is None:
         name = model[1] if isinstance(model, tuple) else model
-        raise UserError(
-            f"{name}: this biLM has no softmax (the published files have none, and that of a checkpoint of bilm-tf"
-            " needs --vocab), so it has no perplexity"
-        )
+        reason = "the published files have none, and that of a checkpoint of bilm-tf needs --vocab"
+        raise UserError(f"{name}: this biLM has no softmax ({reason}), so it has no perplexity")
     merged = None if words is None else _merged(words, bilm.vocabulary)
     mesh = make_mesh()
     program = BiLM(
         bilm.config,
         precision=choice(Precision, precision or bilm.precision_of_training, "precision"),
-        form=preferred_form(mesh),
+        form=LSTMForm.of(mesh.devices.flat[0].platform),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)

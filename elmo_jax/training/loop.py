@@ -26,9 +26,8 @@ from elmo_jax.runs.activity import Watchdog
 from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.trace import Tracer
-from elmo_jax.training.recipe import Measure, Recipe
 from elmo_jax.training.run_context import EvaluationWatch, RunContext, is_out_of_patience
-from elmo_jax.training.setup import TrainingSetup
+from elmo_jax.training.setup import Measure, Recipe, TrainingSetup
 from elmo_jax.training.state import TrainState
 from elmo_jax.training.step import Metrics
 from elmo_jax.training.throughput import Interval
@@ -44,13 +43,7 @@ _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
 def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str) -> Finished | Stopped:
-    """Trains to the end, or until SIGTERM or SIGINT.
-
-    `title` names the run in its plot and its export.
-
-    Raises:
-      UserError: no checkpoint can be restored or written, or the loss is not finite.
-    """
+    """Trains to the end, or until SIGTERM or SIGINT; see `pretrain`."""
     kept = setup.config.checkpoint
     with (
         RunContext(workdir, kept.keep, kept.keep_every, setup.config.train.trackers) as context,
@@ -58,10 +51,8 @@ def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str)
     ):
         restored = context.checkpoints.restore(setup.abstract_state())
         first = first_step(recipe.finetuned_from)
-        state, step = restored or (
-            setup.first_state(recipe.params, recipe.accumulators and recipe.accumulators()),
-            first,
-        )
+        accumulators = None if restored or recipe.accumulators is None else recipe.accumulators()
+        state, step = restored or (setup.first_state(recipe.params, accumulators), first)
         context.open(step, total=first + setup.total_steps, done=step, first=first)
         return Trainer(setup, recipe, workdir, title, context).run(state, step)
 
@@ -72,7 +63,6 @@ class Trainer:
     def __init__(
         self, setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str, context: RunContext
     ) -> None:
-        """Makes a trainer of the arguments of `train` and of what it has opened."""
         self._setup, self._recipe, self._workdir, self._title = setup, recipe, workdir, title
         self._context, self._checkpoints, self._activity = context, context.checkpoints, context.activity
         self._first = first_step(recipe.finetuned_from)
@@ -167,12 +157,11 @@ class Trainer:
                 tracer.before(step - self._first + 1)
                 waiting = time.perf_counter()
                 with self._activity.during("data"):
-                    placed = next(batches)
+                    batch, words, interval.blocks_read = next(batches)
                 interval.waited += time.perf_counter() - waiting
-                interval.distinct_words += placed.distinct_words
-                interval.blocks_read = placed.blocks_read
+                interval.distinct_words += words
                 with self._activity.during("steps" if compiled else "compilation"):
-                    state, metrics = mapped(state, placed.batch, self._setup.char_ids)
+                    state, metrics = mapped(state, batch, self._setup.char_ids)
                 compiled = True
                 reduced = self._reducer.reduce(self._requests(interval, signals))
                 step += 1
@@ -201,7 +190,7 @@ class Trainer:
         return state, step
 
     def _requests(self, interval: Interval, signals: StopSignals) -> StepRequests:
-        """Returns the requests of this process; process 0 alone looks at its clock."""
+        # Process 0 alone looks at its clock.
         minutes, seconds = self._config.checkpoint.minutes, self._config.train.log_seconds
         saves = is_primary() and 0 < 60 * minutes <= time.monotonic() - self._saved
         reports = is_primary() and 0 < seconds <= interval.seconds
@@ -234,7 +223,7 @@ class Trainer:
                 draw_curve(self._workdir, self._context.log.records, bool(self._config.train.negatives), result)
 
     def _check_patience(self) -> None:
-        """Finds out on process 0, which has the records, for all processes whether training ends early."""
+        # Process 0, which has the records, decides for all whether training ends early.
         evaluations, mixture = self._context.log.evaluations, self._config.data.mixture
         scores = [perplexity.score(mixture) for (text, _), perplexity in evaluations.items() if text == "heldout"]
         self._ended = bool(broadcast_from_primary(is_out_of_patience(scores, self._recipe.patience)))

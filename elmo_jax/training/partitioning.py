@@ -44,11 +44,6 @@ def with_precision(config: Config, mesh: Mesh) -> Config:
     return dataclasses.replace(config, train=train)
 
 
-def preferred_form(mesh: Mesh) -> LSTMForm:
-    """Returns the fastest form of the LSTMs on these devices."""
-    return LSTMForm.of(mesh.devices.flat[0].platform)
-
-
 def preferred_encoder_chunk(mesh: Mesh) -> int:
     """Returns the number of distinct words to encode at a time.
 
@@ -65,7 +60,7 @@ def model_for(config: Config, mesh: Mesh) -> BiLM:
     return BiLM(
         config.model,
         precision=Precision(config.train.precision),
-        form=preferred_form(mesh),
+        form=LSTMForm.of(mesh.devices.flat[0].platform),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
 
@@ -78,10 +73,8 @@ def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Place
     """
     train, directions = config.train, len(config.model.directions)
     targets = directions * train.batch_size // mesh.size * train.unroll_steps
-    projection = config.model.lstm.projection
-    return choose_placement(
-        train.softmax, mesh.size, vocabulary_size, projection, targets, directions * train.negatives
-    )
+    sizes = mesh.size, vocabulary_size, config.model.lstm.projection, targets, directions * train.negatives
+    return choose_placement(train.softmax, *sizes)
 
 
 def params_specs(params: Any, placement: Placement) -> Any:
@@ -108,9 +101,8 @@ def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapp
     """
     specs = state_specs(state, mesh, step.placement)
     # The replication check is off, since the program of each device contains all reductions explicitly.
-    mapped = jax.shard_map(
-        step, mesh=mesh, in_specs=(specs, BATCH_SPECS, REPLICATED), out_specs=(specs, REPLICATED), check_vma=False
-    )
+    in_specs, out_specs = (specs, BATCH_SPECS, REPLICATED), (specs, REPLICATED)
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     return jax.jit(mapped, donate_argnums=0, compiler_options=step_options(step, mesh))
 
 
@@ -136,5 +128,4 @@ def step_options(step: TrainStep, mesh: Mesh) -> dict[str, int] | None:
 def put_params(params: Tree, placement: Placement, mesh: Mesh) -> Tree:
     """Places a whole parameter tree, in the layout of an export, on the devices in the layout of a training state."""
     laid_out = interleave(params)
-    placed: Tree = distribute(laid_out, params_specs(laid_out, placement), mesh)
-    return placed
+    return dict(distribute(laid_out, params_specs(laid_out, placement), mesh))

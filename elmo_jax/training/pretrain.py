@@ -22,11 +22,9 @@ from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.runs.trackers import check_trackers
-from elmo_jax.training.checks import check_sizes, total_steps, warmup_warning
 from elmo_jax.training.loop import train
 from elmo_jax.training.partitioning import with_precision
-from elmo_jax.training.recipe import Recipe
-from elmo_jax.training.setup import TrainingSetup
+from elmo_jax.training.setup import Recipe, TrainingSetup, check_sizes, total_steps, warmup_warning
 
 
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:

@@ -54,7 +54,6 @@ class RunContext:
     def __init__(
         self, workdir: epath.Path, keep: int, keep_every: int = 0, trackers: Sequence[str] = ("tensorboard",)
     ) -> None:
-        """Begins the launch; `keep` and `keep_every` are those of `Checkpoints`, and `trackers` of `MetricsLog`."""
         self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
         self.activity = Activity()
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
@@ -116,7 +115,6 @@ class EvaluationWatch:
     """The callback of evaluations, on all processes: reports progress, and stops at a signal."""
 
     def __init__(self, context: RunContext, reducer: RequestReducer, signals: StopSignals) -> None:
-        """Makes a watch that heeds the signals of all processes."""
         self._progress, self._activity = context.progress, context.activity
         self._reducer, self._signals = reducer, signals
         self.begin("")
@@ -132,11 +130,7 @@ class EvaluationWatch:
         return time.monotonic() - self._began
 
     def __call__(self, window: EvaluationWindow) -> None:
-        """Counts a window.
-
-        Raises:
-          StopRequested: a process has received a signal.
-        """
+        """Counts a window; raises `StopRequested` if a process has received a signal."""
         before, self._reduced = self._reduced, self._reducer.reduce(StepRequests(self._signals.received or 0))
         known = self._reduced if isinstance(self._reduced, StepRequests) else before
         if known is not None and (number := int(jax.device_get(known)[0])):

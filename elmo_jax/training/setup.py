@@ -1,9 +1,10 @@
-"""Prepares a training of a biLM for the devices: model, step, evaluator and text."""
+"""Prepares a training of a biLM for the devices: recipe, checks of the sizes, model, step, evaluator and text."""
 
 import dataclasses
 import functools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -13,11 +14,13 @@ from elmo_jax.config import Config
 from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
 from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import portions
+from elmo_jax.data.mixture import epoch_tokens, portions
 from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_blocks
-from elmo_jax.distributed.mesh import REPLICATED, local_part, local_rows, named_shardings, to_devices
+from elmo_jax.distributed.mesh import REPLICATED, check_rows, local_part, local_rows, named_shardings, to_devices
+from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.settings import LARGEST_INTEGER
 from elmo_jax.training.evaluate import Evaluator, Watch
 from elmo_jax.training.partitioning import (
     BATCH_SPECS,
@@ -30,17 +33,10 @@ from elmo_jax.training.partitioning import (
 from elmo_jax.training.state import TrainState, initial_state, with_accumulators
 from elmo_jax.training.step import TrainStep
 from elmo_jax.training.throughput import Work, affordable_evaluation
+from elmo_jax.training.training_report import WHOLE, TrainingResult
 from elmo_jax.types import Tree
 
 SMALL = 10_000_000  # parameters, which take less than a second to draw
-
-
-class PlacedBatch(NamedTuple):
-    """A batch on the devices."""
-
-    batch: TrainingBatch
-    distinct_words: int  # in this process's part of it
-    blocks_read: int  # by this process so far
 
 
 class TrainingSetup:
@@ -66,7 +62,7 @@ class TrainingSetup:
         total_steps: int,
         frozen: tuple[str, ...] = (),
     ) -> None:
-        """Makes the programs without compiling them; `frozen` are the parts of the parameters that are not trained."""
+        # Nothing is compiled; `frozen` are the parts of the parameters that are not trained.
         self.config, self.corpus, self.mesh, self.total_steps = config, corpus, mesh, total_steps
         self._model = model_for(config, mesh)
         vocabulary_size = corpus.vocabulary_size
@@ -90,16 +86,10 @@ class TrainingSetup:
 
         self._shapes = jax.eval_shape(start, None, np.int32(config.train.seed), None)
         self._shardings = named_shardings(state_specs(self._shapes, mesh, placement), mesh)
-        self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=self._start_options())
-
-    def _start_options(self) -> dict[str, int] | None:
-        """Returns the compiler's options for the program that makes the first state, which runs once.
-
-        For a small model on a CPU most of its time is that of its compilation, which LLVM's passes triple.
-        """
-        is_small = parameter_count(self._shapes.params) < SMALL
-        is_cpu = self.mesh.devices.flat[0].platform == "cpu"
-        return {"xla_backend_optimization_level": 0} if is_small and is_cpu else None
+        # For a small model on a CPU, compilation takes most of the time of this program, which LLVM's passes triple.
+        is_fast = parameter_count(self._shapes.params) < SMALL and mesh.devices.flat[0].platform == "cpu"
+        options = {"xla_backend_optimization_level": 0} if is_fast else None
+        self._start = jax.jit(start, out_shardings=self._shardings, compiler_options=options)
 
     def first_state(self, params: Tree | None, accumulators: Tree | None = None) -> TrainState:
         """Makes the state before the first update, with these parameters and accumulators; None for initial ones."""
@@ -117,8 +107,11 @@ class TrainingSetup:
         """Returns the step over all devices: `(state, batch, char_ids) -> (state, metrics)`."""
         return map_step(self.step, self._shapes, self.mesh)
 
-    def batches(self, state: TrainState, step: int) -> Iterator[PlacedBatch]:
-        """Yields batches on the devices, from the state's position on."""
+    def batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
+        """Yields batches on the devices, from the state's position on, with what this process has of them.
+
+        This is the number of distinct words in its part of the batch, and that of the blocks it has read so far.
+        """
         settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
         if mixture := self.config.data.mixture:
             settings = dataclasses.replace(settings, mixed=portions(self.corpus, mixture))
@@ -127,9 +120,9 @@ class TrainingSetup:
         blocks, position = self.corpus.blocks("train"), local_part(state.position)
         batches = TrainingBatches(blocks, self._distinct, settings, share, position, step)
 
-        def placed(batch: TrainingBatch) -> PlacedBatch:
+        def placed(batch: TrainingBatch) -> tuple[TrainingBatch, int, int]:
             words = int(batch.window.word_count.sum())
-            return PlacedBatch(to_devices(batch, BATCH_SPECS, self.mesh), words, batches.blocks_read)
+            return to_devices(batch, BATCH_SPECS, self.mesh), words, batches.blocks_read
 
         return prefetched(map(placed, batches))
 
@@ -139,8 +132,8 @@ class TrainingSetup:
         During training, only a part of a long text is evaluated, unless it is to be the `whole` text. Its blocks are
         spread evenly, so that each named source has its share in it.
         """
-        blocks, sources = self._heldout(self.corpus.blocks("heldout"), whole), self.corpus.source_of_blocks("heldout")
-        sources = self._heldout(sources, whole)  # of the same blocks
+        blocks = self._heldout(self.corpus.blocks("heldout"), whole)
+        sources = self._heldout(self.corpus.source_of_blocks("heldout"), whole)  # of the same blocks
         return self._evaluator.sentences(params, blocks, self._distinct, self.char_ids, self.watch, sources)[0]
 
     @functools.cached_property
@@ -149,14 +142,12 @@ class TrainingSetup:
         return len(self._heldout(self.corpus.blocks("heldout"), whole=True))
 
     def _heldout(self, blocks: Any, whole: bool) -> Any:
-        """Chooses those that are evaluated of the held-out blocks, or of the names of their sources."""
         return spread_blocks(blocks, self.config.evaluation.tokens if whole else self.heldout_blocks * BLOCK_TOKENS)
 
     def perplexity(self, params: Tree, blocks: BlockSource, char_ids: Any) -> Perplexity:
         """Returns the perplexity of another text, whose lexicon begins with the vocabulary of the corpus.
 
-        The `params` are those of a training state; `char_ids` [types, W] are the raw character ids of the text's
-        lexicon.
+        `params` are those of a training state, and `char_ids` [types, W] the raw character ids of the text's lexicon.
         """
         on_devices = to_devices(char_ids, REPLICATED, self.mesh)
         distinct = DistinctWords(char_ids, PADDING)
@@ -165,10 +156,100 @@ class TrainingSetup:
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
         """Returns the perplexity of the held-out text over the first `size` words of the vocabulary.
 
-        The `params` are a whole tree in the layout of an export, whose softmax has `size` rows.
+        `params` are a whole tree in the layout of an export, whose softmax has `size` rows.
         """
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
         placed = put_params(params, placement, self.mesh)
         blocks = self._heldout(self.corpus.blocks("heldout"), whole=True)
         return evaluator.sentences(placed, blocks, self._distinct, self.char_ids, self.watch)[0]
+
+
+# Measures the perplexity of a text with the programs of a training and the parameters of a training state.
+Measure = Callable[[TrainingSetup, Tree], Perplexity]
+measure_whole: Measure = functools.partial(TrainingSetup.heldout, whole=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The plan of one kind of training; the default is pretraining."""
+
+    # the parameters before the first update, a whole tree in the layout of an export; None for random initial ones
+    params: Tree | None = None
+    # reads Adagrad's accumulators that training continues with, a tree like `params`; None for new ones
+    accumulators: Callable[[], Tree] | None = None
+    frozen: tuple[str, ...] = ()  # the parts of the parameter tree that are not trained
+    patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
+    # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
+    exports: Literal["last", "best"] = "last"
+    # The texts that are measured with the first parameters and with the exported ones, by their names in the metrics
+    # (as in `NAME/perplexity/forward`). The held-out text is evaluated during training too.
+    before: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
+    after: Mapping[str, Measure] = dataclasses.field(default_factory=lambda: {WHOLE: measure_whole})
+    # returns the entries of `result.json` in addition to those of `training_report.summary`
+    further_results: Callable[[TrainingResult], dict[str, Any]] = lambda result: {}
+    finetuned_from: dict[str, Any] | None = None  # the provenance of the model that `params` comes from
+
+
+def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
+    """Raises `UserError` for sizes with which training is impossible."""
+    train = config.train
+    check_rows(train.batch_size, mesh, train.accumulate)
+    softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
+    check_negatives(config, corpus.vocabulary_size)
+    tokens, needed = epoch_tokens(corpus, config.data.mixture), train.tokens_per_step
+    if tokens < needed:
+        raise UserError(
+            f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
+            f" {train.unroll_steps} steps = {needed}; give more text, or lower config.train.batch_size"
+        )
+    if not corpus.tokens("heldout"):
+        raise UserError(
+            f"{corpus.path}: has no held-out text; prepare it with --heldout-fraction above 0, or --heldout"
+        )
+
+
+def check_negatives(config: Config, vocabulary_size: int) -> None:
+    """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
+    if config.train.negatives >= vocabulary_size:
+        raise UserError(
+            f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"
+            f" {vocabulary_size} words; use fewer, or 0 for the full softmax"
+        )
+
+
+def warmup_warning(config: Config, total: int) -> str | None:
+    """Returns a warning if the warmup has no effect, or is not over at the end of a run of `total` steps, or None."""
+    optimizer = config.train.optimizer
+    if optimizer.schedule == "constant" and optimizer.warmup_steps:
+        return (
+            f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} has no effect, since"
+            " config.train.optimizer.schedule is constant; set that to warmup_cosine"
+        )
+    if optimizer.schedule == "constant" or not total or optimizer.warmup_steps < total:
+        return None
+    return (
+        f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} steps of warmup are not fewer than the"
+        f" {total:,} steps of the run, in which the learning rates reach {total / optimizer.warmup_steps:.1%} of their"
+        " peak; use fewer"
+    )
+
+
+def total_steps(config: Config, corpus: Corpus) -> int:
+    """Returns `train.steps`, or else the number of steps of `train.epochs` epochs.
+
+    Raises:
+      UserError: these are more steps than are counted, or some of those to trace are not among them.
+    """
+    steps = config.train.epochs * epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
+    if not config.train.steps and steps > LARGEST_INTEGER:
+        raise UserError(
+            f"config.train.epochs: {config.train.epochs:g} epochs are {steps:.3g} steps; at most {LARGEST_INTEGER:,}"
+        )
+    total, profile = config.train.steps or math.ceil(steps), config.train.profile
+    if profile and (len(profile) != 2 or sum(profile) - 1 > total):
+        raise UserError(
+            f"config.train.profile: expected the first step and the number of steps, within the {total:,} steps of the"
+            f" run, got {profile}"
+        )
+    return total

@@ -18,8 +18,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.finetuning.source import with_architecture
 from elmo_jax.model.bilm import BiLM, parameter_count
 from elmo_jax.tasks.registry import NAMES
-from elmo_jax.training.checks import total_steps, warmup_warning
 from elmo_jax.training.partitioning import map_step
+from elmo_jax.training.setup import total_steps, warmup_warning
 from elmo_jax.training.state import initial_state, without_softmax
 from elmo_jax.training.step import TrainStep
 

@@ -18,12 +18,11 @@ from elmo_jax.checkpoints.layout import parameter_shapes, unflatten
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import character_ids, embed_texts
-from elmo_jax.model.bilm import BiLM
+from elmo_jax.model.bilm import BiLM, uniform
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.scalar_mix import LayerNorm, chosen_layers, mix_weights
 from elmo_jax.model.sentences import Trainable, sentence_layers
-from elmo_jax.model.token_encoder import uniform
 from elmo_jax.tasks.core.config import CharactersConfig, ElmoConfig, TaskConfig
 from elmo_jax.tasks.core.elmo_vectors import stored_size, unpack_layers
 from elmo_jax.tasks.core.setup import TaskSetup

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from elmo_jax.model.token_encoder import uniform
+from elmo_jax.model.bilm import uniform
 
 Initial = Literal["torch", "xavier"]
 """The initial values of a layer: PyTorch's defaults, which AllenNLP's task models keep unless they say otherwise; or

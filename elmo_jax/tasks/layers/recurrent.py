@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from elmo_jax.model.bilm import uniform
 from elmo_jax.model.dropout import Dropout, DropoutKind, variational_mask
-from elmo_jax.model.token_encoder import uniform
 from elmo_jax.tasks.layers.dense import Initial, block_orthogonal, each_direction, glorot_uniform, product
 
 Direction = Literal["forward", "backward"]
