@@ -82,7 +82,7 @@ def _export(options: argparse.Namespace) -> int:
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
     if options.format == "jax":
-        from elmo_jax.embedding.standalone import PLATFORMS, write_program
+        from elmo_jax.embedding.bilm import PLATFORMS, write_program
 
         for name in ("dtype", "softmax", "push"):
             if getattr(options, name) not in ("float32", "keep", None):

@@ -106,10 +106,9 @@ def _check_cache(cache: "CachedWords", bilm: PretrainedBiLM) -> None:
     if cache.vectors.shape[1] != projection:
         raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, expected {projection}, as the biLM has")
     if cache.fingerprint and cache.fingerprint != bilm.fingerprint:
-        raise UserError(
-            f"cache: the vectors are of another biLM: its fingerprint is {cache.fingerprint[:12]}…, this one's"
-            f" {bilm.fingerprint[:12]}…; make them again with embed --words"
-        )
+        its, this = f"{cache.fingerprint[:12]}…", f"{bilm.fingerprint[:12]}…"
+        problem = f"the vectors are of another biLM: its fingerprint is {its}, this one's {this}"
+        raise UserError(f"cache: {problem}; make them again with embed --words")
 
 
 def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,15 +125,13 @@ def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
         )
     stored = next(iter(pairs))
     if not is_traced and not is_abstract:
-        rows = (
-            np.asarray(variables).astype(np.uint8).reshape(-1, 32)
-        )  # several where a lifted transform has stacked them
+        # There are several rows where a lifted transform has stacked them.
+        rows = np.asarray(variables).astype(np.uint8).reshape(-1, 32)
         stored = rows[0].tobytes().hex() if rows[0].any() or len(pairs) > 1 else stored
         if stored not in pairs or (rows != rows[0]).any():
-            raise UserError(
-                f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's"
-                f" {', '.join(f'{one[:12]}…' for one in pairs)}; load the biLM it was trained with"
-            )
+            given = ", ".join(f"{one[:12]}…" for one in pairs)
+            problem = f"the model was made with another biLM: its fingerprint is {stored[:12]}…, this one's {given}"
+            raise UserError(f"{problem}; load the biLM it was trained with")
     bilm, cached = pairs[stored]
     arrays: dict[str, Any] = {"tree": frozen_tree(bilm)}
     if cached is not None and len(cached.vectors):
@@ -152,35 +149,26 @@ def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
 class CachedWords:
     """A cache of word vectors, which makes the input of `ELMo` for sentences of these and other words.
 
-    A cache without words is useful too, since each distinct word of a batch is encoded only once.
+    A cache without words is useful too, since each distinct word of a batch is encoded only once. `CachedWords(words,
+    vectors)` makes a cache of N words.
 
     Attributes:
       vectors: float32 [N, P] the cached vectors.
-      max_characters: W.
-      fingerprint: the fingerprint of the biLM that made the vectors; "" if it is not known.
+      max_characters: W, that of the biLM.
+      fingerprint: the fingerprint of the biLM that made the vectors; "" if it is not known, to omit the check.
+
+    Raises:
+      UserError: the vectors do not have one row per word.
     """
 
     def __init__(
         self, words: Sequence[str], vectors: np.ndarray, max_characters: int = MAX_CHARACTERS, fingerprint: str = ""
     ) -> None:
-        """Makes a cache.
-
-        Args:
-          words: N words.
-          vectors: [N, P] their vectors.
-          max_characters: W, that of the biLM.
-          fingerprint: the fingerprint of the biLM that made the vectors; "" to omit the check.
-
-        Raises:
-          UserError: the vectors do not have one row per word.
-        """
         self.vectors = np.asarray(vectors, np.float32)
         if self.vectors.ndim != 2 or len(words) != len(self.vectors):
-            raise UserError(
-                f"{len(words)} words for vectors of shape {self.vectors.shape}; expected [N, P], one row per word"
-            )
-        self.max_characters = max_characters
-        self.fingerprint = fingerprint
+            shape = self.vectors.shape
+            raise UserError(f"{len(words)} words for vectors of shape {shape}; expected [N, P], one row per word")
+        self.max_characters, self.fingerprint = max_characters, fingerprint
         self._rows = {word: row for row, word in reversed(list(enumerate(words, 1)))}
 
     @classmethod

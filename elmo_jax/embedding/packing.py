@@ -28,12 +28,12 @@ class Shape(NamedTuple):
 
     @property
     def words(self) -> int:
-        """The number N of words of a device's output."""
+        """N, the words of a device's output."""
         return self.rows[-1] * self.steps
 
     @property
     def sentences(self) -> int:
-        """The number S of sentences of a device whose states are kept."""
+        """S, the sentences of a device whose states are kept."""
         return self.words // 16
 
 
@@ -75,13 +75,9 @@ class Positions(NamedTuple):
 
 
 def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool = False) -> Positions:
-    """Finds positions for sentences, and the program and the number of rows that take the least time.
+    """Finds positions for sentences of `lengths` [n], and the program and the number of rows that take the least time.
 
-    Args:
-      lengths: [n] the number of positions of each sentence.
-      platform: the programs to choose from.
-      devices: D; each one has consecutive sentences.
-      carried: whether the states of the sentences are kept.
+    Each of the D devices has consecutive sentences, whose states are kept if they are `carried`.
     """
     ends = np.cumsum(lengths)
     total, longest = int(ends[-1]), int(lengths.max())
@@ -117,7 +113,6 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, lengths: np.ndarray, at: Positions, directions: int) -> "Layout":
-        """Returns the layout of sentences at these positions."""
         ends, positions = np.cumsum(lengths), np.arange(lengths.sum())
         is_boundary = np.zeros(len(positions), bool)
         is_boundary[ends - lengths] = is_boundary[ends - 1] = True
@@ -128,12 +123,9 @@ class Layout(NamedTuple):
         return cls(lengths, np.stack([forward, backward][:directions]), column, is_boundary, number)
 
     def arrays(self, words: np.ndarray, steps: int, columns: int) -> tuple[np.ndarray, ...]:
-        """Returns `words`, `begins`, `ends` and `mask` of the program's inputs for a number of steps and of rows.
+        """Returns `words`, `begins`, `ends` and `mask` of the program's inputs, with `columns` rows on all devices.
 
-        Args:
-          words: the rows of `<S>`, `</S>` and all words in the table.
-          steps: the number of steps.
-          columns: the number of rows of all devices.
+        The argument `words` has the rows of `<S>`, `</S>` and all words in the table.
         """
         ends = np.cumsum(self.lengths)
         text = np.empty(len(self.column), np.int32)
@@ -151,18 +143,15 @@ class Layout(NamedTuple):
 def index_of(
     steps: np.ndarray, column: np.ndarray, at: Positions, per_call: int, devices: int
 ) -> tuple[np.ndarray | slice, list[int], np.ndarray]:
-    """Selects the words of the text that are in a call.
+    """Selects the words of the text that are in a call of `per_call` steps on D devices.
 
     Args:
       steps: [2, words] the step of each word in each direction, from the first step of the call on.
       column: [words] the row of each word, of all devices.
       at: the positions of the sentences.
-      per_call: the number of steps of a call.
-      devices: D.
 
     Returns:
-      The numbers of the words that are in the call; how many of them each device has; and the index of the
-      program's inputs.
+      The numbers of the words in the call; how many of them each device has; the index of the program's inputs.
     """
     inside = (steps >= 0) & (steps < per_call)
     chosen: np.ndarray | slice = slice(None)

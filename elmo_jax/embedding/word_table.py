@@ -70,14 +70,7 @@ class WordTable:
     """
 
     def __init__(self, model: BiLM, params: Tree, mesh: Mesh, capacity: int = CAPACITY) -> None:
-        """Makes an empty table.
-
-        Args:
-          model: the architecture.
-          params: the parameters of the token encoder, on all devices of the mesh.
-          mesh: the devices.
-          capacity: K, the most distinct words of a call.
-        """
+        # The parameters are those of the token encoder, on all devices of the mesh; a call has at most K words.
         self._model, self._params, self.capacity = model, params, capacity
         self._placement = NamedSharding(mesh, REPLICATED)
         self.lock = threading.Lock()
@@ -87,12 +80,10 @@ class WordTable:
         self._calls = self.encoded = 0
 
     def __len__(self) -> int:
-        """Returns the number of words in the table."""
         return len(self._rows)
 
     @functools.cached_property
     def vectors(self) -> jax.Array:
-        """[K, P] the vectors."""
         zeros = np.zeros((self.capacity, self._model.config.lstm.projection), np.float32)  # a program less than jnp's
         return jax.device_put(zeros, self._placement, may_alias=False)
 
@@ -117,11 +108,7 @@ class WordTable:
         return np.concatenate(vectors)
 
     def rows(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the rows of words, int32 [n], after encoding those that have none; the caller holds the lock.
-
-        Raises:
-          UserError: a word cannot be encoded.
-        """
+        """Returns the rows of words, int32 [n], after encoding those that have none; the caller holds the lock."""
         self._calls += 1
         rows = self._known(words)
         is_new = rows < 0
@@ -142,7 +129,7 @@ class WordTable:
         characters = encode_chars(words, self._model.config.char_cnn.max_characters)
         free = range(len(self._words), min(len(self._words) + len(words), self.capacity))
         self._last_call[free] = self._calls
-        evicted = self._least_recent(len(words) - len(free))
+        evicted = self._least_recent(len(words) - len(free)) if len(words) > len(free) else []
         rows = np.array([*free, *evicted], np.int32)
         for row in evicted:  # before their vectors are overwritten, since this call may be interrupted
             self._rows.pop(self._words[row], None)
@@ -155,17 +142,13 @@ class WordTable:
             batch[: len(part)], into[: len(part)] = characters[part], rows[part]
             inputs = jax.device_put((batch, np.int32(len(part)), into), self._placement)
             self.vectors = _encode(self._model, self._params, self.vectors, *inputs)
+        self._words += [""] * len(free)
         for word, row in zip(words, rows.tolist(), strict=True):
-            if row < len(self._words):
-                self._words[row] = word
-            else:
-                self._words.append(word)
+            self._words[row] = word
             self._rows[word] = row
         self.encoded += len(words)
 
     def _least_recent(self, number: int) -> list[int]:
-        if not number:
-            return []
         order = np.argpartition(self._last_call, min(number, self.capacity) - 1)[:number]
         if len(order) < number or self._last_call[order].max() == self._calls:
             raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide it into sentences")

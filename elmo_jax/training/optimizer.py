@@ -44,23 +44,15 @@ def dense_optimizer(
     if config.name == "adam":
         return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_eps)
     # There is no epsilon, as in bilm-tf, since the accumulator is never zero.
-    return optax.chain(
-        optax.scale_by_rss(config.initial_accumulator, eps=0.0),
-        optax.scale_by_learning_rate(rate),
-    )
+    return optax.chain(optax.scale_by_rss(config.initial_accumulator, eps=0.0), optax.scale_by_learning_rate(rate))
 
 
 def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array, Tree]:
-    """Adds up the gradients of rows that occur more than once.
-
-    Args:
-      ids: [M] the rows, with repeats.
-      gradients: a tree of arrays [M, ...].
-      rows: R.
+    """Adds up the gradients [M, ...] of rows that occur more than once in `ids` [M].
 
     Returns:
-      The ids [M], in which each row occurs once and the other places hold ids past the end, and the sums in the same
-      places, which are zero elsewhere.
+      The ids [M], in which each row occurs once and the other positions hold ids past the end R (`rows`), and the sums
+      at the same positions, which are zero elsewhere.
     """
     indices = jnp.arange(ids.shape[0])
     # Each row is represented by the last place at which it occurs; this needs no sort.

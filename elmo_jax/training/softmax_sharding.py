@@ -14,7 +14,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -94,11 +94,7 @@ class ReplicatedRows:
     def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> RowGradients:
         """Returns the gradients of the rows that this device updates, averaged over all devices.
 
-        Args:
-          softmax: the rows on this device.
-          wanted: the rows that were fetched.
-          fetched: the second result of `fetch`.
-          gradient: the gradients [N + S, ...] of the fetched rows.
+        `fetched` is the second result of `fetch`, and `gradient` [N + S, ...] is that of the fetched rows.
         """
         if wanted is None:
             return RowGradients((None, lax.pmean(gradient, AXIS)))
@@ -110,7 +106,7 @@ class ReplicatedRows:
         return RowGradients(combine_rows(ids, rows, softmax["bias"].shape[0]))
 
     def total(self, squares: jax.Array) -> jax.Array:
-        """Returns the sum over all rows, each once, from the sum over the rows that this device updates."""
+        """Returns the sum over all rows, each once, from that over the rows that this device updates."""
         return squares
 
 
@@ -129,7 +125,7 @@ class ShardedRows:
     precision: Precision = Precision.FLOAT32  # the precision of the matrix products that read the rows
 
     def fetch(self, softmax: Tree, wanted: Wanted | None) -> tuple[Tree, Any]:
-        """Returns what `ReplicatedRows.fetch` returns; `softmax` is this device's share, [r, ...]."""
+        # `softmax` is this device's share, [r, ...].
         if wanted is None:  # for vocabularies so small that all rows are trained at every step
             return jax.tree.map(lambda w: lax.all_gather(w, AXIS, tiled=True), softmax), None
         requests = _Requests(wanted.targets, softmax["bias"].shape[0])
@@ -152,15 +148,15 @@ class ShardedRows:
             return lax.psum(self.precision.operand(row) if row.ndim > 1 else row, AXIS).astype(w.dtype)
 
         rows = jax.tree.map(lambda t, w: jnp.concatenate([t[requests.of], common(w)]), of_targets, softmax)
-        return rows, _Fetched(requests, mine, touched)
+        return rows, (requests, mine, touched)
 
     def collect(self, softmax: Tree, wanted: Wanted | None, fetched: Any, gradient: Tree) -> RowGradients:
-        """Returns what `ReplicatedRows.collect` returns, for the rows of this device's share."""
         devices = lax.axis_size(AXIS)
         if wanted is None:
             scattered = jax.tree.map(lambda g: lax.psum_scatter(g / devices, AXIS, tiled=True), gradient)
             return RowGradients((None, scattered))
-        requests, mine, touched = cast(_Fetched, fetched)
+        # mine [S]: the positions of the negatives in the share, r for rows of others; touched [r]: has it a gradient?
+        requests, mine, touched = fetched
         split, share = requests.size, requests.share
         most = min(share, devices * split + wanted.negatives.shape[0])  # the most rows that a batch can touch
         size = min(most, part_size(split, wanted.negatives.shape[0], devices))
@@ -195,8 +191,7 @@ class ShardedRows:
         return RowGradients(part(0)) if size == most else RowGradients(part(0), part, parts)
 
     def total(self, squares: jax.Array) -> jax.Array:
-        """Returns what `ReplicatedRows.total` returns; each row has one owner, so this is a sum over devices."""
-        return lax.psum(squares, AXIS)
+        return lax.psum(squares, AXIS)  # each row has one owner
 
 
 class _Requests:
@@ -237,16 +232,8 @@ class _Requests:
         return further_rounds(self._rounds, body, body(0, state))
 
 
-class _Fetched(NamedTuple):
-    """What `ShardedRows.collect` needs of a fetch."""
-
-    requests: _Requests
-    mine: jax.Array  # [S] the places of the negatives in the share, r for rows of other owners
-    touched: jax.Array  # [r] whether a row has a gradient
-
-
 def _to_all(array: jax.Array) -> jax.Array:
-    """Exchanges [D, ...], what this device has for each device, for [D, ...], what each device has for this one."""
+    """Exchanges what this device has for each device, [D, ...], for what each device has for this one, [D, ...]."""
     return lax.all_to_all(array, AXIS, split_axis=0, concat_axis=0, tiled=True)
 
 
@@ -297,16 +284,13 @@ def choose_placement(
     """
     divides = GROUPS % devices == 0
     if setting == "sharded" and not divides:
-        raise UserError(
-            f"config.train.softmax: 'sharded' divides the rows into {GROUPS} groups, which {devices} devices do not"
-            " divide evenly; use 2, 4, 8, … 256 devices, or 'replicated'"
-        )
+        problem = f"'sharded' divides the rows into {GROUPS} groups, which {devices} devices do not divide evenly"
+        raise UserError(f"config.train.softmax: {problem}; use 2, 4, 8, … 256 devices, or 'replicated'")
     if setting != "auto":
         return Placement(setting)
     if devices == 1 or not divides:
         return Placement.REPLICATED
     held = 2 * stored_rows(vocabulary_size) * (projection + 1) * 4
     received = (devices - 1) * targets if negatives else 0
-    if held > LARGE or received > negatives + 2 * devices * round_size(targets, devices):
-        return Placement.SHARDED
-    return Placement.REPLICATED
+    divided = held > LARGE or received > negatives + 2 * devices * round_size(targets, devices)
+    return Placement.SHARDED if divided else Placement.REPLICATED

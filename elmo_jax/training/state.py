@@ -53,14 +53,12 @@ def initial_state(
     init, later = jax.random.split(key)
     params = interleave(initial_params(model, init) if params is None else params)
     rows = config.train.batch_size
-    start = jnp.full_like  # makes Adagrad's accumulators
+    initial = config.train.optimizer.initial_accumulator
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         dense_optimizer=optimizer.init(without(params, "softmax", *frozen)),
-        softmax_accumulator=jax.tree.map(
-            lambda p: start(p, config.train.optimizer.initial_accumulator), params["softmax"]
-        ),
+        softmax_accumulator=jax.tree.map(lambda p: jnp.full_like(p, initial), params["softmax"]),
         carry=initial_carry(config.model, rows),
         position=jnp.zeros((rows, 2), jnp.int32),
         key=jax.random.key_data(later),

@@ -24,7 +24,6 @@ from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
 from elmo_jax.distributed.mesh import AXIS
 from elmo_jax.model.bilm import BiLM
-from elmo_jax.model.precision import Precision
 from elmo_jax.model.softmax import full_softmax_losses, log_expected_count, sampled_softmax_losses
 from elmo_jax.training import dense_sharding
 from elmo_jax.training.optimizer import adagrad_rows, dense_optimizer, lr_schedule, square_sum
@@ -71,9 +70,6 @@ class TrainStep:
         """Makes one update from this device's parts of the state and of the batch.
 
         `char_ids` [types, W] are the raw character ids of the lexicon.
-
-        Returns:
-          The new state, and the metrics of the step.
         """
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
         groups = self._groups(state, batch)
@@ -144,14 +140,8 @@ class TrainStep:
     ) -> tuple[tuple[Tree, Tree], jax.Array, Tree]:
         """Computes the gradients of one group after the other.
 
-        Args:
-          trained: the trained parameters except the softmax.
-          rows: the rows of the softmax; if only some are fetched, first those of the targets of all groups.
-          groups: this device's rows.
-          loss: the function `_loss` of (trained, rows of the group's targets, other rows, group).
-
-        Returns:
-          The gradients of `trained` and `rows` and the losses [2], averaged over the groups; and the new LSTM state.
+        The `rows` of the softmax, if only some are fetched, begin with those of the targets of all groups. Returns the
+        gradients of `trained` and `rows` and the losses [2], averaged over the groups; and the new LSTM state.
         """
         number = self.config.accumulate
         split = groups.window.targets.size if self.config.negatives else 0
@@ -170,13 +160,8 @@ class TrainStep:
         carry = jax.tree.map(lambda c: jnp.moveaxis(c, 0, 1).reshape(c.shape[1], -1, *c.shape[3:]), results[2])
         return (dense, of_rows), losses.sum(axis=0), carry
 
-    def _loss(
-        self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array
-    ) -> Callable[[Tree, Tree, Tree, Microbatch], Any]:
-        """Returns the function that computes a group's loss times T, which bilm-tf differentiates.
-
-        Its further results are the losses [2] and the new LSTM state.
-        """
+    def _loss(self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array) -> Callable[..., Any]:
+        """Returns the function of a group's loss times T, which bilm-tf differentiates, losses [2] and LSTM state."""
 
         def loss(trained: Tree, of_targets: Tree, others: Tree, group: Microbatch) -> Any:
             layers, carry = self.model.apply(
@@ -194,7 +179,7 @@ class TrainStep:
             if self.config.negatives:
                 losses = self._sampled_losses(hidden, targets, of_targets, others, batch)
             else:
-                losses = _full_losses(hidden, targets, others, self.vocabulary_size, self.model.precision)
+                losses = self._full_losses(hidden, targets, others)
             losses = losses.mean(axis=1)  # [2]
             return losses.mean() * self.config.unroll_steps, (losses, carry)
 
@@ -206,28 +191,19 @@ class TrainStep:
         """Returns the losses [2, T * B], given the rows of the targets and of the negatives of both directions."""
 
         def direction(d: int) -> jax.Array:
-            ids = (targets, batch.negatives)
-            expected = [log_expected_count(i[d], batch.num_draws[d], self.vocabulary_size) for i in ids]
+            true_ids, sampled_ids = ids = targets[d], batch.negatives[d]
+            expected = [log_expected_count(i, batch.num_draws[d], self.vocabulary_size) for i in ids]
             true = jax.tree.map(lambda r: r.reshape(*targets.shape, *r.shape[1:])[d], of_targets)
             sampled = jax.tree.map(lambda r: r.reshape(*batch.negatives.shape, *r.shape[1:])[d], of_negatives)
+            of_true, of_sampled = ((rows["kernel"], rows["bias"]) for rows in (true, sampled))
+            counts = expected[0], expected[1]
             return sampled_softmax_losses(
-                hidden[d],
-                (true["kernel"], true["bias"]),
-                (sampled["kernel"], sampled["bias"]),
-                targets[d],
-                batch.negatives[d],
-                (expected[0], expected[1]),
-                self.model.precision,
+                hidden[d], of_true, of_sampled, true_ids, sampled_ids, counts, self.model.precision
             )
 
         return jnp.stack([direction(d) for d in range(len(hidden))])
 
-
-def _full_losses(
-    hidden: jax.Array, targets: jax.Array, rows: Tree, vocabulary_size: int, precision: Precision
-) -> jax.Array:
-    targets = rows_of(targets, vocabulary_size)
-    kernel, bias = rows["kernel"], without_padding(rows["bias"], vocabulary_size)
-    return jnp.stack(
-        [full_softmax_losses(hidden[d], kernel, bias, targets[d], bias.shape[0], precision) for d in range(len(hidden))]
-    )
+    def _full_losses(self, hidden: jax.Array, targets: jax.Array, rows: Tree) -> jax.Array:
+        kernel, bias = rows["kernel"], without_padding(rows["bias"], self.vocabulary_size)
+        ids, options = rows_of(targets, self.vocabulary_size), (len(bias), self.model.precision)
+        return jnp.stack([full_softmax_losses(h, kernel, bias, i, *options) for h, i in zip(hidden, ids, strict=True)])

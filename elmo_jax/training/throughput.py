@@ -17,8 +17,8 @@ _LEAST_EVALUATED = 20_000  # tokens, from which the perplexities of two steps ca
 class Work:
     """The floating-point operations of training, counted for the model and not for the program that runs it."""
 
-    config: Config  # the settings
-    vocabulary_size: int  # V
+    config: Config
+    vocabulary_size: int
     windows: float  # the average number of positions per word that the filters are applied to
 
     def operations(self, tokens: int, distinct_words: int) -> float:
@@ -43,19 +43,14 @@ class Interval:
 
     @property
     def steps(self) -> int:
-        """The number of steps whose losses were added."""
         return len(self.losses)
 
     @property
     def seconds(self) -> float:
-        """The seconds of training so far."""
         return time.perf_counter() - self.started
 
     def of_process(self) -> dict[str, float]:
-        """Returns the metrics that differ between processes.
-
-        They identify a slow host, which works longest in each step while the others wait for their devices.
-        """
+        # They identify a slow host, which works longest in each step while the others wait for their devices.
         seconds = self.seconds
         return {
             "processes/data_wait": self.waited / seconds,

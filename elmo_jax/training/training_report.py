@@ -34,13 +34,11 @@ class TrainingResult:
 
     def before(self, text: str) -> Perplexity | None:
         """Returns the perplexity of a text before training; that of the held-out text is of all of it if measured."""
-        return self._at(text, self.first_step)
+        return self.after(text, self.first_step)
 
-    def after(self, text: str) -> Perplexity | None:
-        """Returns that of the exported parameters."""
-        return self._at(text, self.exported_step)
-
-    def _at(self, text: str, step: int) -> Perplexity | None:
+    def after(self, text: str, step: int | None = None) -> Perplexity | None:
+        """Returns that of the exported parameters, or at another step."""
+        step = self.exported_step if step is None else step
         whole = self.evaluations.get((WHOLE, step)) if text == "heldout" else None
         return whole or self.evaluations.get((text, step))
 
@@ -50,13 +48,9 @@ def summary(result: TrainingResult) -> dict[str, Any]:
     before, after, params = result.before("heldout"), result.after("heldout"), result.params
     assert before and after  # which every training measures
     sources = {
-        name: {
-            "before": before.sources[name].as_dict(),
-            "after": source.as_dict(),
-            "tokens": source.tokens,
-            "unknown": source.unknown,
-        }
-        for name, source in after.sources.items()
+        name: {"before": before.sources[name].as_dict(), "after": of_text.as_dict()}
+        | {"tokens": of_text.tokens, "unknown": of_text.unknown}
+        for name, of_text in after.sources.items()
     }
     return {
         "experiment": result.title,
@@ -96,7 +90,7 @@ def draw_curve(
         others["original text, average"] = [(0, before.average), (tokens, after.average)]
     with plot(workdir / "curve.png", 9, 4.5) as figure:
         left, right = figure.subplots(1, 2)
-        _lines(left, records, "train/loss", "-")
+        _lines(left, records, "train/loss")
         left.set_title("training loss" + (", sampled softmax" if sampled else ""))
         left.set_ylabel("nats per token")
         _lines(right, records, "heldout/perplexity", "o")
@@ -118,14 +112,12 @@ def draw_curve(
         figure.suptitle(absolute(workdir).name)
 
 
-def _lines(axes: Any, records: list[dict[str, Any]], name: str, style: str) -> None:
+def _lines(axes: Any, records: list[dict[str, Any]], name: str, marker: str | None = None) -> None:
     for direction in DIRECTIONS:
         points = [(r["tokens"], r[f"{name}/{direction}"]) for r in records if f"{name}/{direction}" in r]
         if points:
-            marker = "o" if style == "o" else None
-            axes.plot(
-                *zip(*points, strict=True), color=_COLOURS[direction], label=direction, marker=marker, ms=4, lw=1.5
-            )
+            options = {"color": _COLOURS[direction], "label": direction, "marker": marker, "ms": 4, "lw": 1.5}
+            axes.plot(*zip(*points, strict=True), **options)
 
 
 def _ticks(values: list[float]) -> list[float]:
