@@ -22,8 +22,7 @@ from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
-from elmo_jax.training.state import TrainState, initial_state
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainState, TrainStep, initial_state
 from elmo_jax.training.throughput import Work, flops_per_token, flops_per_word
 from performance.machine import Machine
 from performance.sizes import Size

@@ -25,8 +25,7 @@ from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, softmax_placement, state_specs
 from elmo_jax.training.softmax_sharding import Placement
-from elmo_jax.training.state import TrainState, initial_state, without_softmax
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainState, TrainStep, initial_state, without_softmax
 
 
 @dataclasses.dataclass(frozen=True)

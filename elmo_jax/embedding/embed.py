@@ -108,12 +108,8 @@ def embed_texts(
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Computes the vectors of texts one after the other, the next ones while the caller writes those before.
 
-    Args:
-      engine: the engine.
-      texts: a name for each text, and its sentences.
-      dtype: the type of the output.
-      weights: the weight of each layer [L+1], or None; see `Engine.start`.
-      state: `CarryState.RESET` or `CarryState.WARM_UP`.
+    Each of the `texts` is a name and its sentences. The `state` is `CarryState.RESET` or `CarryState.WARM_UP`; see
+    `Engine.start` for `dtype` and `weights`.
 
     Yields:
       The name of a text, the output of all its words [N, …], and whether all numbers of a word are finite, [N].

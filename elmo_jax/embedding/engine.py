@@ -300,10 +300,10 @@ class Engine:
         bos_eos: bool = False,
         carry: Tree | None = None,
     ) -> PendingOutput:
-        """Starts the computation of a group of sentences (`groups`), and does not wait for its result.
+        """Starts the computation of a group of sentences (`groups`), at least one, and does not wait for its result.
 
         Args:
-          sentences: at least one list of words.
+          sentences: lists of words.
           dtype: the type of the output.
           weights: the weight of each layer [L+1]: the output of a word is the weighted sum of its layers, [2P]. Without
             them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer.

@@ -33,15 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
-    """Writes the context-free vectors of a word list.
+    """Writes the context-free vectors of a word list to an HDF5 file, and returns the number of words.
 
-    Args:
-      bilm: the model.
-      vocabulary: a UTF-8 file with one word per line; `<S>` and `</S>` are the boundary tokens.
-      out: the HDF5 file to make, which appears when it is complete.
-
-    Returns:
-      The number of words.
+    The list is a UTF-8 file with one word per line, of which `<S>` and `</S>` are the boundary tokens.
 
     Raises:
       UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
@@ -74,18 +68,11 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
 
 
 def read_words(vocabulary: Path, cache: Path) -> tuple[list[str], np.ndarray, str]:
-    """Reads a word list and its vectors.
-
-    Args:
-      vocabulary: a UTF-8 file with one word per line.
-      cache: an HDF5 file with the dataset `embedding` [N, P] of floats.
+    """Reads a word list and its vectors, as `CachedWords.read` does.
 
     Returns:
       The N words, their vectors [N, P], and the fingerprint of the biLM that made them; "" with a warning if the file
       does not say it.
-
-    Raises:
-      UserError: a file cannot be read or does not have this format, or the vectors are of other words.
     """
     words, digest = [line.text for line in read_lines(vocabulary)], scan_lines(vocabulary)[1]
     where = f"{cache}: dataset '{_DATASET}'"

@@ -154,8 +154,7 @@ def inference_step(params: Tree, x: jax.Array, state: State, settings: LSTMSetti
       x: the input [B, D]; with `columns`, it and the state are transposed.
       state: the state of each row.
       settings: the static settings.
-      columns: whether rows of the batch are columns of the arrays. XLA's products on CPUs are faster with the weights
-        on the left.
+      columns: whether rows of the batch are columns, as is faster on CPUs, since the weights are on the left then.
     """
     product = settings.precision.product
     operands = jnp.concatenate([x, state.hidden], axis=0 if columns else -1)

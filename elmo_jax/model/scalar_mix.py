@@ -101,15 +101,12 @@ def at_least_float32(x: jax.Array) -> jax.Array:
 
 
 def normalize(layers: jax.Array, mask: jax.Array, axis_name: str | None = None) -> jax.Array:
-    """Normalizes each layer by its mean and variance over all features of all positions that count in the batch.
+    """Normalizes layers [B, N, T, D] by their mean and variance over all features of all positions that count.
 
     Args:
-      layers: [B, N, T, D] the layers.
+      layers: [B, N, T, D]; the result has meaningless values at positions that do not count.
       mask: [B, T] true for positions that count.
       axis_name: the mapped axis that the batch is divided over, if any (`shard_map`, `pmap`).
-
-    Returns:
-      The normalized layers [B, N, T, D]; the values at other positions are meaningless.
     """
     layers = at_least_float32(layers)  # the sums of a batch are beyond the range and the precision of narrower types
     weight = mask[:, None, :, None].astype(layers.dtype)  # [B, 1, T, 1]

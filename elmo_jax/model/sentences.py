@@ -82,12 +82,7 @@ def _is_trained(name: str, trainable: Trainable) -> bool:
 
 
 def _token_vectors(
-    model: BiLM,
-    tree: Tree,
-    characters: jax.Array,
-    mask: jax.Array,
-    words: jax.Array | None,
-    cache: jax.Array | None,
+    model: BiLM, tree: Tree, characters: jax.Array, mask: jax.Array, words: jax.Array | None, cache: jax.Array | None
 ) -> jax.Array:
     """Returns the token vectors [B, T+2, P] of <S>, the words, and </S> right after the last word."""
     size = model.config.char_cnn.max_characters
@@ -113,5 +108,4 @@ def _token_vectors(
 
 
 def _rows(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Returns rows of a table, [...] -> [..., P]; NaN for a place beyond its end."""
     return table.at[rows].get(mode="fill", fill_value=jnp.nan)

@@ -103,7 +103,7 @@ def full_softmax_losses(
       bias: [V] the softmax biases.
       targets: [N] word ids.
       chunk: the number of words scored at a time, so that [N, chunk] logits are in memory at once.
-      precision: the precision of the matrix products.
+      precision: that of the matrix products.
 
     Returns:
       [N] losses in nats, which can be differentiated.

@@ -9,7 +9,7 @@ From the command to the loop, there are four classes to read:
         RunContext                   run_context.py     checkpoints, metrics, progress, time of this launch
         Trainer.run                  loop.py            restore or initialize, `while step < total`, evaluate, export
 
-and four that are data: `Config`, `Corpus`, `TrainState` (state.py) and `Recipe` (setup.py). `finetune` differs in the
+and four that are data: `Config`, `Corpus`, `TrainState` (step.py) and `Recipe` (setup.py). `finetune` differs in the
 recipe: the initial parameters, what is frozen, when training ends, and which texts are measured before and after.
 `pretrain` exports the last step; a recipe with `exports="best"` the one of the lowest held-out perplexity.
 """

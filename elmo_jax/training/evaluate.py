@@ -40,7 +40,7 @@ from elmo_jax.model.softmax import full_softmax_losses, log_normalizer
 from elmo_jax.runs.perplexity import Perplexity, exp, of_directions
 from elmo_jax.training.partitioning import WINDOW_SPECS
 from elmo_jax.training.softmax_sharding import Placement
-from elmo_jax.training.state import without_softmax
+from elmo_jax.training.step import without_softmax
 from elmo_jax.training.throughput import flops_per_token
 from elmo_jax.types import Tree
 

@@ -28,8 +28,7 @@ from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.run_context import EvaluationWatch, RunContext, is_out_of_patience
 from elmo_jax.training.setup import Measure, Recipe, TrainingSetup
-from elmo_jax.training.state import TrainState
-from elmo_jax.training.step import Metrics
+from elmo_jax.training.step import Metrics, TrainState
 from elmo_jax.training.throughput import Interval
 from elmo_jax.training.training_report import WHOLE, TrainingResult, draw_curve, summary
 

@@ -72,9 +72,6 @@ def adagrad_rows(
       ids: [M] the rows to update, each once; ids past the end are ignored. None means all rows in order.
       gradient: [M, ...] the gradients of these rows.
       rate: the learning rate.
-
-    Returns:
-      The new values and the new accumulator.
     """
     if ids is None:
         accumulator = accumulator + gradient**2

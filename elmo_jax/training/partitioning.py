@@ -20,8 +20,7 @@ from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.dense_sharding import optimizer_specs
 from elmo_jax.training.softmax_sharding import Placement, choose_placement
-from elmo_jax.training.state import TrainState
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainState, TrainStep
 from elmo_jax.types import Tree
 
 WINDOW_SPECS = Window(

@@ -28,9 +28,7 @@ def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
     The rule depends only on recorded scores, and a restart keeps those up to its checkpoint. So a run that was killed
     ends at the same step as an uninterrupted one.
 
-    Args:
-      scores: the scores of all evaluations so far, oldest first.
-      patience: the number of evaluations without improvement after which training ends; 0 means never.
+    The `scores` are those of all evaluations so far, oldest first; a `patience` of 0 means never.
     """
     return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
 
@@ -43,11 +41,9 @@ class RunContext:
     Attributes:
       activity: what the launch is doing.
       checkpoints: the checkpoints of the run.
-      log: the metrics of the run; other processes than the first have the evaluations of all launches, and the rest of
-        this one, in memory.
-      progress: the progress of the run.
     """
 
+    # Other processes than the first have the evaluations of all launches, and the rest of this one, in memory.
     log: Records
     progress: RunProgress
 

@@ -22,16 +22,8 @@ from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.settings import LARGEST_INTEGER
 from elmo_jax.training.evaluate import Evaluator, Watch
-from elmo_jax.training.partitioning import (
-    BATCH_SPECS,
-    map_step,
-    model_for,
-    put_params,
-    softmax_placement,
-    state_specs,
-)
-from elmo_jax.training.state import TrainState, initial_state, with_accumulators
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, put_params, softmax_placement, state_specs
+from elmo_jax.training.step import TrainState, TrainStep, initial_state, with_accumulators
 from elmo_jax.training.throughput import Work, affordable_evaluation
 from elmo_jax.training.training_report import WHOLE, TrainingResult
 from elmo_jax.types import Tree
@@ -43,10 +35,7 @@ class TrainingSetup:
     """The programs of a training, for given settings, corpus and devices.
 
     Attributes:
-      config: the settings.
-      corpus: the text.
-      mesh: the devices.
-      total_steps: the number of updates of the run.
+      config, corpus, mesh, total_steps: the arguments; the last is the number of updates of the run.
       step: one update, as the program of one device.
       work: the floating-point operations of the training.
       char_ids: [types, W] the raw character ids of the lexicon, on every device.
@@ -55,12 +44,7 @@ class TrainingSetup:
     """
 
     def __init__(
-        self,
-        config: Config,
-        corpus: Corpus,
-        mesh: jax.sharding.Mesh,
-        total_steps: int,
-        frozen: tuple[str, ...] = (),
+        self, config: Config, corpus: Corpus, mesh: jax.sharding.Mesh, total_steps: int, frozen: tuple[str, ...] = ()
     ) -> None:
         # Nothing is compiled; `frozen` are the parts of the parameters that are not trained.
         self.config, self.corpus, self.mesh, self.total_steps = config, corpus, mesh, total_steps
@@ -97,11 +81,8 @@ class TrainingSetup:
 
     def abstract_state(self) -> Any:
         """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
-        return jax.tree.map(
-            lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-            self._shapes,
-            self._shardings,
-        )
+        pairs = self._shapes, self._shardings
+        return jax.tree.map(lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), *pairs)
 
     def mapped_step(self) -> jax.stages.Wrapped:
         """Returns the step over all devices: `(state, batch, char_ids) -> (state, metrics)`."""

@@ -271,13 +271,7 @@ def choose_placement(
     `auto` divides the rows if they take more than `LARGE` bytes, including their accumulators. It also divides rows of
     any size if a device then receives fewer of them per step: S + 2 D C instead of (D - 1) N.
 
-    Args:
-      setting: "auto", "replicated" or "sharded".
-      devices: D.
-      vocabulary_size: V.
-      projection: P.
-      targets: N of one device; 0 if the softmax is only evaluated.
-      negatives: S of both directions.
+    The arguments are D, V, P, N of one device (0 if the softmax is only evaluated), and S of both directions.
 
     Raises:
       UserError: the rows shall be divided, but the number of devices does not divide the number of groups of rows.

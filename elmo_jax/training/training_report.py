@@ -11,7 +11,7 @@ from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Evaluations, Perplexity
 from elmo_jax.runs.result import plot, thousands
-from elmo_jax.training.state import without_softmax
+from elmo_jax.training.step import without_softmax
 
 WHOLE = "whole_heldout"  # in the metrics, the whole held-out text where `heldout` is only a part of it
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}

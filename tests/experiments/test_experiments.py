@@ -20,8 +20,7 @@ from elmo_jax.model.bilm import BiLM, parameter_count
 from elmo_jax.tasks.registry import NAMES
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.setup import total_steps, warmup_warning
-from elmo_jax.training.state import initial_state, without_softmax
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state, without_softmax
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 # The size of the vocabulary, the parameters without the softmax and those of the softmax, by experiment.

@@ -13,8 +13,7 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.training.evaluate import Evaluator
 from elmo_jax.training.partitioning import map_step, preferred_encoder_chunk
-from elmo_jax.training.state import initial_state
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state
 
 VOCABULARY, ROWS, STEPS = 793_471, 128, 20
 GIGABYTE = 1e9

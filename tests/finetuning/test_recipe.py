@@ -12,8 +12,7 @@ from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step
 from elmo_jax.training.run_context import is_out_of_patience
-from elmo_jax.training.state import initial_state
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state
 from elmo_jax.training.training_report import TrainingResult, draw_curve
 from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 

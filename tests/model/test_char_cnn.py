@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 from elmo_jax.characters import PADDING
 from elmo_jax.config import CharCNNConfig
 from elmo_jax.model import reference
+from elmo_jax.model.bilm import TokenEncoder
 from elmo_jax.model.char_cnn import EncoderSettings, add_one_by_one, add_product, add_rows, encode_words
 from elmo_jax.model.precision import Precision
-from elmo_jax.model.bilm import TokenEncoder
 
 WIDTHS = ((1, 4), (2, 5), (3, 6), (5, 7), (7, 8))
 POSITIONS, EMBEDDING, PROJECTION = 50, 3, 9

@@ -16,8 +16,7 @@ from elmo_jax.model.bilm import BiLM
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, state_specs
 from elmo_jax.training.softmax_sharding import Placement
-from elmo_jax.training.state import initial_state
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state
 
 TYPES, VOCABULARY, ROWS, STEPS, NEGATIVES = 60, 40, 8, 5, 16
 

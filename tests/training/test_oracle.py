@@ -18,8 +18,7 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.precision import Precision
 from elmo_jax.training.partitioning import map_step
-from elmo_jax.training.state import initial_state
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "training"
 STEPS, ROWS, UNROLL, CHARACTERS = 40, 3, 7, 20

@@ -19,8 +19,7 @@ from elmo_jax.distributed.mesh import make_mesh
 from elmo_jax.model.bilm import BiLM
 from elmo_jax.training.evaluate_text import evaluate_text
 from elmo_jax.training.partitioning import map_step
-from elmo_jax.training.state import initial_state, with_accumulators
-from elmo_jax.training.step import TrainStep
+from elmo_jax.training.step import TrainStep, initial_state, with_accumulators
 from tests.checkpoints.tensor_bundles import variables
 
 ORACLE = Path(__file__).parents[1] / "oracles" / "bilm_tf"

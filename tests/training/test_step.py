@@ -21,7 +21,7 @@ from elmo_jax.training import dense_sharding, partitioning
 from elmo_jax.training.optimizer import adagrad_rows, combine_rows, lr_schedule
 from elmo_jax.training.partitioning import BATCH_SPECS, step_options
 from elmo_jax.training.softmax_sharding import Placement
-from elmo_jax.training.state import without_softmax
+from elmo_jax.training.step import without_softmax
 from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, forward_only, shared, small_config, with_dropout
 from tests.training.programs import COLLECTIVE, loop_computations
 
