@@ -5,7 +5,7 @@ carry.
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -51,7 +51,7 @@ def embed(
     check_sentences(sentences)
     if carry is not None and state is not CarryState.CARRY:
         raise UserError(f"carry: used with state='carry' only; state={state.value!r} starts from zeros")
-    after = {} if state is CarryState.RESET else _grown(_checked_carry(config, carry), len(sentences))
+    after = {} if state is CarryState.RESET else _initial_states(config, carry, len(sentences))
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     kept = lengths + 2 * keep_bos_eos
     longest = int(kept.max(initial=0))
@@ -119,7 +119,7 @@ def embed_texts(
     """
 
     def started() -> Iterator[Any]:
-        for batch in _batches(texts, engine.most_words):
+        for batch in in_batches(texts, lambda text: sum(len(words) + 2 for words in text[1]), engine.most_words):
             sentences = [sentence for _, text in batch for sentence in text]
             lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
             runs = []
@@ -136,17 +136,16 @@ def embed_texts(
         yield from ((name, *part) for (name, _), *part in parts)
 
 
-def _batches(texts: Iterable[tuple[Any, Sequence[Sequence[str]]]], most: int) -> Iterator[list[Any]]:
-    """Yields consecutive texts that have at most `most` words and sentence boundaries together, or one text."""
-    batch: list[Any] = []
+def in_batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Yields consecutive items whose sizes are at most `most` together, or one item."""
+    batch: list[T] = []
     total = 0
-    for name, text in texts:
-        size = sum(map(len, text)) + 2 * len(text)
-        if batch and total + size > most:
+    for item in items:
+        if batch and total + size(item) > most:
             yield batch
             batch, total = [], 0
-        batch.append((name, text))
-        total += size
+        batch.append(item)
+        total += size(item)
     if batch:
         yield batch
 
@@ -206,22 +205,16 @@ def _is_list(value: Any) -> bool:
     return is_array or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
-def _checked_carry(config: ModelConfig, carry: Tree | None) -> Tree:
+def _initial_states(config: ModelConfig, carry: Tree | None, rows: int) -> Tree:
+    """Returns a copy of a carry with zeros for the rows that it lacks; `carry` is what the user gave."""
     zeros = initial_carry(config, 0, np.zeros)
-    if carry is None:
-        return zeros
-    if not carry:
+    if carry is not None and not carry:
         raise UserError("carry: is that of a call without state='carry'; give state='carry' from the first call on")
-    carry = jax.tree.map(np.asarray, carry)
+    carry = zeros if carry is None else jax.tree.map(np.asarray, carry)
 
     def sizes(tree: Tree) -> list[Any]:
         return [(path, leaf.shape[:1], leaf.shape[2:]) for path, leaf in jax.tree.leaves_with_path(tree)]
 
     if sizes(carry) != sizes(zeros):
         raise UserError("carry: not of this biLM (other layers or sizes); pass the carry that the last call returned")
-    return carry
-
-
-def _grown(carry: Tree, rows: int) -> Tree:
-    """Returns a copy of a carry with zeros for the rows that it lacks."""
     return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, max(0, rows - leaf.shape[1])), (0, 0))), carry)

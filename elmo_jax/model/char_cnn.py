@@ -156,11 +156,6 @@ class _Weights:
         return tree
 
 
-def _window_limits(settings: EncoderSettings) -> jax.Array:
-    limits = [jnp.full((number,), settings.config.max_characters - width) for width, number in settings.config.filters]
-    return jnp.concatenate(limits)
-
-
 def _embedded(table: jax.Array, chars: jax.Array, settings: EncoderSettings) -> jax.Array:
     """Returns embeddings [K, (W + widest - 1) * E]; zeros past W complete the last windows of the narrow filters."""
     vectors = jnp.pad(table[chars], ((0, 0), (0, settings.widest - 1), (0, 0)))
@@ -181,7 +176,8 @@ def _window(embedded: jax.Array, position: jax.Array, settings: EncoderSettings)
 
 def _forward_chunk(weights: _Weights, chars: jax.Array, settings: EncoderSettings) -> tuple[jax.Array, Any]:
     product = settings.precision.product
-    embedded, limits = _embedded(weights.table, chars, settings), _window_limits(settings)
+    embedded, size = _embedded(weights.table, chars, settings), settings.config.max_characters
+    limits = jnp.concatenate([jnp.full((number,), size - width) for width, number in settings.config.filters])
 
     def convolve(position: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         highest, where = best

@@ -55,14 +55,7 @@ class Precision(enum.Enum):
 
         The result has the remaining axes of `a`, then those of `b`; the default is `a @ b` for a matrix `b`.
         """
-        axes = ((contract[0] % a.ndim,), (contract[1] % b.ndim,))
-        return lax.dot_general(
-            self.operand(a),
-            self.operand(b),
-            (axes, ((), ())),
-            precision=lax.Precision.HIGHEST if self is Precision.FLOAT32 else lax.Precision.DEFAULT,
-            preferred_element_type=jnp.float32,
-        )
+        return self._contracted(a, b, ((contract[0] % a.ndim,), (contract[1] % b.ndim,)))
 
     def summed_product(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Sums the outer products of vectors, [..., M] and [..., N], over all leading axes: [M, N] in float32.
@@ -73,13 +66,12 @@ class Precision(enum.Enum):
         rows = math.prod(a.shape[:-1])
         groups = math.gcd(rows, 64)
         a, b = (self.operand(x).reshape(groups, rows // groups, x.shape[-1]) for x in (a, b))
-        return lax.dot_general(
-            a,
-            b,
-            (((0, 1), (0, 1)), ((), ())),
-            precision=lax.Precision.HIGHEST if self is Precision.FLOAT32 else lax.Precision.DEFAULT,
-            preferred_element_type=jnp.float32,
-        )
+        return self._contracted(a, b, ((0, 1), (0, 1)))
+
+    def _contracted(self, a: jax.Array, b: jax.Array, axes: Any) -> jax.Array:
+        precision = lax.Precision.HIGHEST if self is Precision.FLOAT32 else lax.Precision.DEFAULT
+        a, b, contracted = self.operand(a), self.operand(b), (axes, ((), ()))
+        return lax.dot_general(a, b, contracted, precision=precision, preferred_element_type=jnp.float32)
 
 
 def varying_like(tree: Any, like: Any) -> Any:

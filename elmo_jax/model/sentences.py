@@ -55,8 +55,9 @@ def sentence_layers(
     """
     mask = (characters > 0).any(-1) if words is None else words != 0
     batch, steps = mask.shape
+    trained = {Trainable.NONE: (), Trainable.LSTMS: DIRECTIONS, Trainable.ALL: tuple(tree)}[trainable]
     tree = {
-        name: jax.tree.map(jnp.asarray, part if _is_trained(name, trainable) else jax.lax.stop_gradient(part))
+        name: jax.tree.map(jnp.asarray, part if name in trained else jax.lax.stop_gradient(part))
         for name, part in tree.items()
     }
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
@@ -75,10 +76,6 @@ def sentence_layers(
         outputs.append(jnp.concatenate([forward, *(jnp.take_along_axis(b, turned, 1) for b in backward)], -1))
     layers = jnp.stack(outputs, 1)
     return layers if trainable is not Trainable.NONE else jax.lax.stop_gradient(layers), mask
-
-
-def _is_trained(name: str, trainable: Trainable) -> bool:
-    return trainable is Trainable.ALL or (trainable is Trainable.LSTMS and name in DIRECTIONS)
 
 
 def _token_vectors(

@@ -7,7 +7,7 @@ A forward-only language model has P numbers where these shapes have 2P.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from elmo_jax.config import ModelConfig
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import check_sentences, embed_texts
+from elmo_jax.embedding.embed import check_sentences, embed_texts, in_batches
 from elmo_jax.embedding.shards import BackgroundWriter, Shard, advised, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import check_free_space, make_folder_of, one_at_a_time, writing
@@ -111,7 +111,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
             files, missing = opened()  # another process may have written files in the meantime
             number = sum(map(len, missing))
             with Progress("embedding", "words", number) as progress, BackgroundWriter() as write:
-                for part, vectors, finite in embed_texts(bilm.engine, _parts(missing), dtype):
+                parts = ((part, part) for part in in_batches(missing, len, WORDS_PER_FILE))
+                for part, vectors, finite in embed_texts(bilm.engine, parts, dtype):
                     lengths, keys = list(map(len, part)), list(map(_key, part))
                     if not finite.all():
                         at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
@@ -121,15 +122,3 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
                     write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
                     progress.add(sum(lengths))
     return Computed(opened()[0], number)
-
-
-def _parts(sentences: Sequence[Sentence]) -> Iterator[tuple[list[Sentence], list[Sentence]]]:
-    """Yields groups of sentences with about `WORDS_PER_FILE` words each, twice: the second one is to be embedded."""
-    part: list[Sentence] = []
-    words = 0
-    for number, sentence in enumerate(sentences, 1):
-        part.append(sentence)
-        words += len(sentence)
-        if words >= WORDS_PER_FILE or number == len(sentences):
-            yield part, part
-            part, words = [], 0
