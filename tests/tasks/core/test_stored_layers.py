@@ -50,7 +50,7 @@ def layers_of(made: Computed) -> np.ndarray:
 
 def test_stored_layers_are_those_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
     made = make(tmp_path, bilm, SENTENCES, "float32")
-    assert len(made.files) == 4
+    assert len(made.files) == 5
     assert_allclose(layers_of(made), plain(bilm), atol=1e-6)
     numbers = LayerCache(made.files)[SENTENCES[0]][None]
     assert_array_equal(
