@@ -1,11 +1,17 @@
 """Defines the command `compile`, which compiles the training step for devices that this machine does not have."""
 
 import argparse
+import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import local, output, whole
+from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
+
+if TYPE_CHECKING:
+    from elmo_jax.config import Config
 
 # The vocabulary of the paper's 1 Billion Word model, and about the number of distinct words of its corpus.
 VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
@@ -48,20 +54,37 @@ def _compile(options: argparse.Namespace) -> int:
 
     config = load_config(options.config, options.overrides)
     _prepare_environment(options.topology)
-    from elmo_jax.aot.command import compile_for
+    from elmo_jax.aot.compile_report import Report
+    from elmo_jax.aot.step import compile_step, find_target
+    from elmo_jax.distributed.mesh import make_mesh
+    from elmo_jax.training.checks import check_negatives
+    from elmo_jax.training.partitioning import with_precision
 
-    outcome = compile_for(
-        options.config.stem.removeprefix("pretrain_"),
-        config,
-        options.topology,
-        vocabulary_size=options.vocab_size,
-        word_types=options.word_types,
-        defaults=(VOCABULARY_SIZE, WORD_TYPES),
-    )
-    print(outcome.describe())
+    target = find_target(options.topology)
+    config = with_precision(config, make_mesh(target.devices))
+    vocabulary_size, word_types = _sizes(options, config)
+    check_negatives(config, vocabulary_size)
+    compiled = compile_step(config, target, vocabulary_size, word_types)
+    name = options.config.stem.removeprefix("pretrain_")
+    report = Report(name, config, target, vocabulary_size, word_types, compiled)
+    print(report.describe())
     if options.json:
-        write_json(options.json, outcome.as_dict())
-    return 0 if outcome.fits else 1
+        write_json(options.json, report.as_dict())
+    return 0 if report.fits else 1
+
+
+def _sizes(options: argparse.Namespace, config: "Config") -> tuple[int, int]:
+    """Returns the words of the softmax and of the lexicon: those given, those of the corpus, or those of the paper."""
+    from elmo_jax.data.corpus import Corpus
+
+    size, types = options.vocab_size, options.word_types
+    if size is None:
+        size, found = VOCABULARY_SIZE, WORD_TYPES
+        with contextlib.suppress(UserError):  # the command needs no data
+            lexicon = Corpus.open(config.data.corpus).report["lexicon"]
+            size, found = lexicon["vocabulary_size"], lexicon["types"]
+        types = types or found
+    return size, max(types or size, size)
 
 
 def _prepare_environment(topology: str) -> None:
