@@ -44,35 +44,30 @@ def open_workdir(
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():
-            _claim(workdir, config, metadata, changeable, packages)
+            versions = {name: importlib.metadata.version(name) for name in (*RECORDED, *packages)}
+            _check_claim(workdir, config, metadata, changeable, versions)
+            workdir.mkdir(parents=True, exist_ok=True)
+            written = {"config": to_dict(config), "metadata": metadata, "folder": os.getcwd(), "versions": versions}
+            write_checksummed_json(workdir / "config.json", written, covered_by_seal)
     with raise_on_all(), store_errors(workdir):
         if not is_primary():
             _follow(workdir, config, metadata)
 
 
-def _claim(
-    workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str], packages: Collection[str]
+def _check_claim(
+    workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str], versions: dict[str, str]
 ) -> None:
-    path, versions = (
-        workdir / "config.json",
-        {name: importlib.metadata.version(name) for name in (*RECORDED, *packages)},
-    )
-    if path.exists():
-        changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
-        refused = {key: values for key, values in changed.items() if key not in changeable}
-        if refused:
-            raise UserError(
-                f"{workdir}: this run was started with other settings: {_listed(refused)}."
-                " Resume it with its own settings, or give the new run another folder with --workdir"
-            )
-        if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
-            line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
-            print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)
-    else:
-        check_usable(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "metadata": metadata, "folder": os.getcwd(), "versions": versions}
-    write_checksummed_json(path, written, covered_by_seal)
+    if not (workdir / "config.json").exists():
+        return check_usable(workdir)
+    changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
+    if refused := {key: values for key, values in changed.items() if key not in changeable}:
+        raise UserError(
+            f"{workdir}: this run was started with other settings: {_listed(refused)}."
+            " Resume it with its own settings, or give the new run another folder with --workdir"
+        )
+    if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
+        line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
+        print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -92,17 +87,17 @@ def locked_for(out: epath.Path) -> contextlib.AbstractContextManager[None]:
 
 def _follow(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> None:
     """Waits until this host sees the run that process 0 opened, which takes a while in some shared file systems."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, changed = time.monotonic() + PATIENCE_SECONDS, None
     while True:
-        opened = (workdir / "config.json").exists()
-        changed = _changed(workdir, config, metadata) if opened else {}
-        changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
-        if opened and not changed:
-            return
+        if (workdir / "config.json").exists():
+            changed = _changed(workdir, config, metadata)
+            changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
+            if not changed:
+                return
         if time.monotonic() > deadline:
             break
         time.sleep(0.5)
-    if opened:
+    if changed:
         raise UserError(
             f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
             " on every host"

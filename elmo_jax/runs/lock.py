@@ -27,7 +27,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_primary, raise_on_all
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import in_bucket, try_flock
 from elmo_jax.interrupts import leave
 
@@ -73,18 +73,11 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
     """A context that turns the errors of a bucket's client, and those of the file system, into a `UserError`."""
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:  # the clients of object stores raise exceptions of any kind
-        if in_bucket(workdir):
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise UserError(
-                f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
-            ) from error
-        if isinstance(error, OSError):
-            reason = error.strerror or " ".join(str(error).split())[:200]
-            raise UserError(f"{workdir}: cannot be read and written ({reason})") from error
-        raise
+        if isinstance(error, UserError) or not (in_bucket(workdir) or isinstance(error, OSError)):
+            raise
+        hint = "; is there such a bucket, and may you write to it?" if in_bucket(workdir) else ""
+        raise UserError(f"{workdir}: cannot be read and written ({reason_of(error)}){hint}") from error
 
 
 @contextlib.contextmanager
@@ -104,10 +97,6 @@ def locked(workdir: epath.Path) -> Iterator[None]:
         yield
 
 
-def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
-    return UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place")
-
-
 def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
     who = "another launch" if holder is None else str(holder)
     return UserError(
@@ -124,16 +113,12 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
         try:
             os.makedirs(workdir, exist_ok=True)  # `embed` deletes its folder at its end
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise _unwritable(workdir, error) from None
-        try:
             taken = try_flock(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                if taken and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return _held(descriptor)
         except OSError as error:
-            os.close(descriptor)
-            raise _unwritable(workdir, error) from None
+            raise UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place") from None
+        with contextlib.suppress(FileNotFoundError):
+            if taken and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return _held(descriptor)
         os.close(descriptor)
         if taken is None:
             return None

@@ -1,30 +1,27 @@
 """Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds trackers."""
 
 import contextlib
-import itertools
 import json
-import math
 import os
 import socket
+import struct
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.record_writer import RecordWriter
+from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
-from elmo_jax.errors import UserError
-from elmo_jax.files import in_bucket, write_bytes, write_text
+from elmo_jax.errors import UserError, reason_of
+from elmo_jax.files import in_bucket, write_bytes
 from elmo_jax.runs.perplexity import EVALUATIONS, Evaluations, Perplexity, read_evaluations, write_evaluations
 from elmo_jax.runs.trackers import open_trackers
 
 _VERSION = "brain.Event:2"  # of TensorBoard's format, in the first event of each file
-_RETRY_SECONDS = 60  # between two attempts to write a whole file, in a bucket or after a failure
+_RETRY_SECONDS = 60  # between two attempts to write the files, in a bucket or after a failure
 
 
 class Records:
@@ -46,78 +43,38 @@ class Records:
         return next((record[name] for record in reversed(self.records) if name in record), default)
 
     def flush(self) -> None:
-        """Writes out buffered records; records in memory need no writing."""
+        """Brings the files up to date, if there are any."""
 
     def close(self) -> None:
-        """Writes out buffered records and closes the files, if there are any."""
+        """Writes what is buffered and closes the files, if there are any."""
 
 
-class Board:
-    """The event files of one launch in a folder, written without threads, so that a full disk blocks nothing.
+class _GrowingFile:
+    """A file that is appended to or, in a bucket, written whole. What could not be written is written the next time."""
 
-    After a failed write a new file is begun, with all points that did not get into the old one.
-    """
-
-    def __init__(self, folder: Path, purge: int) -> None:
-        """Makes the events of a beginning, without touching the disk.
-
-        From the step `purge` on, TensorBoard hides the points of earlier launches; 0 for none.
-        """
-        self._folder, self._numbers = folder, itertools.count()
-        self._file: RecordWriter | None = None
-        self._pending: list[bytes] = []
-        if purge:
-            self._put(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the points of one step, which the next `flush` writes."""
-        for name, value in values.items():
-            self._put(Event(step=step, summary=scalar(name, value)))
-
-    def _put(self, event: Event) -> None:
-        event.wall_time = time.time()
-        self._pending.append(event.SerializeToString())
+    def __init__(self, path: epath.Path) -> None:
+        self._path, self.content = path, bytearray()
+        self._written = -1  # the bytes that are in the file; -1 to write it whole, which never leaves half a file
 
     def flush(self) -> None:
-        """Writes the points that were added.
-
-        Raises:
-          OSError: the file cannot be written; the points are kept.
-        """
-        if not self._pending:
-            return
-        try:
-            if self._file is None:
-                self._file = self._open()
-            for event in self._pending:
-                self._file.write(event)
-            self._file.flush()
-        except OSError:
-            self.close()
-            raise
-        self._pending.clear()
-
-    def _open(self) -> RecordWriter:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
-        file = RecordWriter(str(self._folder / name))
-        file.write(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString())
-        return file
-
-    def close(self) -> None:
-        """Closes the file."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # what it still holds is among the points that are kept
-                file.close()
+        """Writes the content. Raises OSError or, in a bucket, any exception of its client."""
+        before, self._written = self._written, -1
+        if before < 0 or (in_bucket(self._path) and before < len(self.content)):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._path, bytes(self.content))
+        elif before < len(self.content):
+            with open(self._path, "r+b") as file:
+                file.seek(before)
+                file.write(self.content[before:])
+        self._written = len(self.content)
 
 
 class MetricsLog(Records):
     """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
     A run that resumes from a checkpoint deletes the records past it and writes them again; the time that they took is
-    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be
-    appended to; there both are written whole, at most once per minute and at every `flush`.
+    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be appended to; there they are
+    written whole, at most once per minute and at every `flush`.
 
     Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
     what is missing. The next checkpoint will show whether there is space again.
@@ -136,16 +93,17 @@ class MetricsLog(Records):
             taken = records[-1].get("wall_seconds", 0.0)
             lost = taken - self.latest("wall_seconds") + self.latest("seconds/lost")
             self.records[-1] |= {"wall_seconds": taken, "seconds/lost": lost}
-        self._board_folder = workdir / "tensorboard"
-        self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
-        self._has_board = "tensorboard" in trackers
-        folder = Path(self._scratch.name if self._scratch else self._board_folder)
-        self._board = Board(folder, step + 1 if step and self._has_board else 0)
+        self._metrics = _GrowingFile(self.path)
+        self._metrics.content += b"".join(map(_line, self.records))
+        # TensorBoard reads the files of a run in the order of their names.
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._events = _GrowingFile(workdir / "tensorboard" / name)
+        self._first_step, self._has_events = step + 1, "tensorboard" in trackers
+        self._has_evaluations = bool(self.evaluations) or (workdir / EVALUATIONS).exists()
         self._trackers = open_trackers(trackers, workdir)
-        self._file: IO[str] | None = None
-        self._tried = -math.inf  # when the whole file was last written, or should have been
+        self._retry = 0.0  # when the files are next to be written
         self._warned = False
-        self._attempt(self._write_all)
+        self.flush()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds the record of a step, unless an earlier launch, killed afterwards, has written it already.
@@ -157,86 +115,67 @@ class MetricsLog(Records):
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
             return
         self.records.append(record)
-        scalars = {
-            f"{n}/largest" if isinstance(v, list) else n: max(v) if isinstance(v, list) else v
-            for n, v in values.items()
-        }
-        if self._has_board:
-            self._board.add(step, scalars)
+        scalars = {}
+        for name, value in values.items():
+            is_list = isinstance(value, list)
+            scalars[f"{name}/largest" if is_list else name] = max(value) if is_list else value
+        if self._has_events:
+            self._add_events(step, scalars)
         for tracker in self._trackers:
             tracker.log(step, scalars)
-        self._attempt(self._append, record)
+        self._metrics.content += _line(record)
+        if time.monotonic() >= self._retry:
+            self.flush()
+
+    def _add_events(self, step: int, scalars: Mapping[str, float]) -> None:
+        events = [Event(step=step, summary=scalar(name, value)) for name, value in scalars.items()]
+        if not self._events.content:
+            events.insert(0, Event(file_version=_VERSION))
+            if self._first_step > 1:  # hides the points of earlier launches from this step on
+                events.insert(1, Event(step=self._first_step, session_log=SessionLog(status=SessionLog.START)))
+        for event in events:
+            event.wall_time = time.time()
+            data = event.SerializeToString()
+            length = struct.pack("<Q", len(data))
+            for part in (length, data):
+                self._events.content += part + struct.pack("<I", masked_crc32c(part))
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
         """Adds the perplexity of a text at a step to `evaluations.json`, after all metrics have been written."""
         super().add_evaluation(text, step, perplexity)
+        self._has_evaluations = True
         self.flush()
-        self._attempt(write_evaluations, self._workdir, self.evaluations)
 
     def flush(self) -> None:
-        """Brings the files up to date."""
-        if self._file is None:
-            self._attempt(self._write_all)
-        self._attempt(self._board.flush)
-        if self._scratch is not None:
-            self._attempt(self._upload, Path(self._scratch.name))
+        """Brings the files up to date; what fails is reported once, and tried again later."""
+        waits = in_bucket(self._workdir)
+        try:
+            self._metrics.flush()
+            if self._events.content:
+                self._events.flush()
+            if self._has_evaluations:
+                write_evaluations(self._workdir, self.evaluations)
+                self._has_evaluations = False
+        except Exception as error:  # the clients of object stores raise exceptions of any kind
+            if not (waits or isinstance(error, OSError)):
+                raise
+            waits = True
+            if not self._warned:
+                self._warned = True
+                reason = f"the metrics cannot be written ({reason_of(error)}); training continues, and they are written"
+                with contextlib.suppress(OSError):
+                    print(f"warning: {self.path}: {reason} as soon as possible", file=sys.stderr, flush=True)
+        self._retry = time.monotonic() + (_RETRY_SECONDS if waits else 0)
 
     def close(self) -> None:
-        """Writes out buffered records and closes the files."""
+        """Writes what is missing, and ends the trackers."""
         self.flush()
         for tracker in self._trackers:
             tracker.close()
-        self._close_file()
-        self._board.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
 
-    def _append(self, record: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-            self._board.flush()
-        elif time.monotonic() - self._tried > _RETRY_SECONDS:
-            self.flush()
 
-    def _write_all(self) -> None:
-        """Writes both files whole and, where files can be appended to, opens it for the next records."""
-        self._tried = time.monotonic()
-        self._close_file()
-        write_text(self.path, "".join(json.dumps(record) + "\n" for record in self.records))
-        if self.evaluations or (self._workdir / EVALUATIONS).exists():
-            write_evaluations(self._workdir, self.evaluations)
-        if self._scratch is None:
-            self._file = open(self.path, "a", encoding="utf-8")
-
-    def _upload(self, board: Path) -> None:
-        for path in board.iterdir():
-            write_bytes(self._board_folder / path.name, path.read_bytes())
-
-    def _close_file(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # what it still holds is written by `_write_all`
-                file.close()
-
-    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls what writes a file; if that fails, tells so once and has the whole file written again later."""
-        try:
-            function(*arguments)
-        except Exception as error:  # the clients of object stores raise exceptions of any kind
-            if self._scratch is None and not isinstance(error, OSError):
-                raise
-            self._close_file()
-            if not self._warned:
-                self._warned = True
-                reason = getattr(error, "strerror", None) or " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                with contextlib.suppress(OSError):
-                    print(
-                        f"warning: {self.path}: the metrics cannot be written ({reason}); training continues, and they"
-                        " are written as soon as that is possible",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+def _line(record: dict[str, Any]) -> bytes:
+    return f"{json.dumps(record)}\n".encode()
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_primary
+from elmo_jax.errors import reason_of
 from elmo_jax.files import read_checksummed_json, write_bytes, write_checksummed_json
 from elmo_jax.interrupts import Stopped
 
@@ -35,9 +36,7 @@ def write_result(folder: epath.Path, result: dict[str, Any]) -> None:
 def read_result(folder: epath.Path) -> dict[str, Any] | None:
     """Reads what `write_result` wrote; returns None if there is no result. Raises `UserError` if it is damaged."""
     try:
-        return read_checksummed_json(
-            folder / "result.json", "delete it and run the same command again, which writes it"
-        )
+        return read_checksummed_json(folder / "result.json", "delete it and run the same command again")
     except FileNotFoundError:
         return None
 
@@ -84,9 +83,11 @@ def best_effort(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of Matplotlib or of a disk, of any kind
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         with contextlib.suppress(OSError):
-            print(f"elmo-jax: warning: {path}: not written ({reason}); the run goes on without it", file=sys.stderr)
+            print(
+                f"elmo-jax: warning: {path}: not written ({reason_of(error)}); the run goes on without it",
+                file=sys.stderr,
+            )
 
 
 def thousands(value: float) -> str:

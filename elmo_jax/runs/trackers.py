@@ -5,6 +5,7 @@ queue: a run neither waits for a tracker nor ends with it, and one line says whi
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 from etils import epath
 
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import in_bucket, write_text
 
 PROJECT = "elmo_jax"  # unless the environment variables WANDB_PROJECT or TRACKIO_PROJECT name another one
@@ -25,53 +26,45 @@ _WAITING = 10_000  # the largest number of records that wait for a tracker
 _SECONDS = 30.0  # the time that a tracker has at the end of a launch
 
 
-class _WandB:
-    def __init__(self, workdir: epath.Path, identity: str, config: dict[str, Any]) -> None:
-        import wandb
-
-        given = os.environ
-        self._run = wandb.init(
-            project=given.get("WANDB_PROJECT", PROJECT),
-            id=given.get("WANDB_RUN_ID", identity),
-            name=given.get("WANDB_NAME", workdir.name),
-            dir=given.get("WANDB_DIR", None if in_bucket(workdir) else str(workdir)),
-            resume="allow",
-            config=config,
-            settings=wandb.Settings(console="off", silent=True),  # stdout and stderr stay those of the command
-        )
-        # W&B's own steps cannot go back, as those of a run do that was killed after its newest checkpoint.
-        self._run.define_metric("*", step_metric="step")
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **values})
-
-    def close(self) -> None:
-        self._run.finish()
+Tracker = tuple[
+    Callable[[int, Mapping[str, float]], None], Callable[[], None]
+]  # `log` and `close`, as in `InBackground`
 
 
-class _Trackio:
-    def __init__(self, workdir: epath.Path, identity: str, config: dict[str, Any]) -> None:
-        import trackio
+def _wandb(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
+    import wandb
 
-        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
-        # Trackio knows a run by its name alone, which two folders may share.
-        self._run = trackio.init(project, name=f"{workdir.name}-{identity}", resume="allow", config=config)
+    given = os.environ
+    run = wandb.init(
+        project=given.get("WANDB_PROJECT", PROJECT),
+        id=given.get("WANDB_RUN_ID", identity),
+        name=given.get("WANDB_NAME", workdir.name),
+        dir=given.get("WANDB_DIR", None if in_bucket(workdir) else str(workdir)),
+        resume="allow",
+        config=config,
+        settings=wandb.Settings(console="off", silent=True),  # stdout and stderr stay those of the command
+    )
+    # W&B's own steps cannot go back, as those of a run do that was killed after its newest checkpoint.
+    run.define_metric("*", step_metric="step")
+    return lambda step, values: run.log({"step": step, **values}), run.finish
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
 
-    def close(self) -> None:
-        self._run.finish()
+def _trackio(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
+    import trackio
+
+    # Trackio knows a run by its name alone, which two folders may share.
+    name, project = f"{workdir.name}-{identity}", os.environ.get("TRACKIO_PROJECT", PROJECT)
+    run = trackio.init(project, name=name, resume="allow", config=config)
+    return lambda step, values: run.log(dict(values), step=step), run.finish
 
 
-# `log` reports the metrics of one step, some of which a run that resumes reports again; `close` reports what is left.
-_MAKERS: dict[str, Callable[[epath.Path, str, dict[str, Any]], Any]] = {"wandb": _WandB, "trackio": _Trackio}
+_MAKERS: dict[str, Callable[..., Tracker]] = {"wandb": _wandb, "trackio": _trackio}
 
 
 class InBackground:
     """A tracker that is made and called by a separate thread; see the module."""
 
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         """Begins to make the tracker."""
         self._name, self._make = name, make
         self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)
@@ -100,13 +93,12 @@ class InBackground:
 
     def _work(self) -> None:
         try:
-            tracker = self._make()
+            log, close = self._make()
             while (record := self._records.get()) is not None:
-                tracker.log(*record)
-            tracker.close()
+                log(*record)
+            close()
         except Exception as error:  # whatever the tracker's package raises
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            self._warn(f"has failed ({reason}); it gets no more metrics")
+            self._warn(f"has failed ({reason_of(error)}); it gets no more metrics")
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -139,4 +131,4 @@ def open_trackers(names: Sequence[str], workdir: epath.Path) -> list[InBackgroun
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{file}: damaged; delete it, and the trackers get a new run") from None
     config = json.loads((workdir / "config.json").read_text())["config"]
-    return [InBackground(name, lambda maker=_MAKERS[name]: maker(workdir, identity, config)) for name in names]  # type: ignore[misc]
+    return [InBackground(name, functools.partial(_MAKERS[name], workdir, identity, config)) for name in names]
