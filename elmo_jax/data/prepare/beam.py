@@ -25,11 +25,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
 from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk, Key
-from elmo_jax.data.prepare.units import Planned
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes
 
@@ -42,27 +41,18 @@ class BeamRunner(LocalRunner):
     """Runs the steps on Apache Beam."""
 
     def __init__(self, folder: epath.Path, options: str) -> None:
-        """Makes a runner.
-
-        Args:
-          folder: the folder for the files of the chunks and of the steps.
-          options: Beam's pipeline options, as on a command line.
-        """
+        """Makes a runner with Beam's pipeline options, as on a command line; `folder` is for the files of all steps."""
         super().__init__(folder, 1, False)
         self._options = _parsed(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
         self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
-        """Yields the results of a function, in order."""
         numbered = list(enumerate(items))
-        values = self._run(
-            lambda pipeline: self._spread(pipeline, numbered) | beam.Map(lambda item: (item[0], function(item[1])))
-        )
-        return (result for _, result in values)
+        call = beam.Map(lambda item: (item[0], function(item[1])))
+        return (result for _, result in self._run(lambda pipeline: self._spread(pipeline, numbered) | call))
 
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
-        """Tokenizes all chunks, and yields their summaries in order."""
         of_text = list(parts)
         values = self._run(
             lambda pipeline: (
@@ -83,13 +73,12 @@ class BeamRunner(LocalRunner):
         self._given = given
         self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
         first = self._file("given")
-        write_bytes(first, json.dumps(list(given)).encode())
+        _write_json(list(given), first)
 
         def build(pipeline: Any) -> Any:
-            counted = self._spread(pipeline, chunks) | beam.FlatMap(
-                _counted, self._folder, len(self._numbers)
-            ).with_outputs("sizes", main="words")
-            _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), str(first))
+            count = beam.FlatMap(_counted, self._folder, len(self._numbers)).with_outputs("sizes", main="words")
+            counted = self._spread(pipeline, chunks) | count
+            _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), first)
             return counted.sizes
 
         return [sizes for _, sizes in self._run(build)]
@@ -110,7 +99,6 @@ class BeamRunner(LocalRunner):
             number, last = number + 1, word
 
     def number(self, chunks: Sequence[Planned]) -> None:
-        """Writes the ids of the words of every chunk."""
         for bucket, numbers in enumerate(self._numbers):
             write_bytes(self._file(f"{bucket}.numbers"), numbers.tobytes())
         self._run(
@@ -130,8 +118,8 @@ class BeamRunner(LocalRunner):
     def _spread(self, pipeline: Any, items: Iterable[Any]) -> Any:
         """Returns a collection of values of JSON, from a file, since a pipeline may not have millions of them."""
         path = self._file("items.json")
-        write_bytes(path, json.dumps(list(items)).encode())
-        return pipeline | beam.Create([str(path)]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
+        _write_json(list(items), path)
+        return pipeline | beam.Create([path]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
 
     def _run(self, build: Callable[[Any], Any]) -> list[Any]:
         """Runs the pipeline that `build` makes, and returns the values of JSON of its collection, sorted."""
@@ -139,8 +127,8 @@ class BeamRunner(LocalRunner):
         results = self._file("results.json")
         try:
             with beam.Pipeline(options=PipelineOptions(self._options)) as pipeline:
-                _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, str(results))
-            return sorted(_read_json(str(results)), key=lambda value: value[0])
+                _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, results)
+            return sorted(_read_json(results), key=lambda value: value[0])
         except Exception as error:  # of any runner
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise RunnerFailed(f"--beam {shlex.join(self._options)}: the pipeline failed: {lines[-1]}") from error
@@ -164,12 +152,12 @@ def _parsed(options: str) -> list[str]:
     return arguments
 
 
-def _read_json(path: str) -> list[Any]:
-    return json.loads(epath.Path(path).read_bytes())
+def _read_json(path: epath.Path) -> list[Any]:
+    return json.loads(path.read_bytes())
 
 
-def _write_json(value: Any, path: str) -> None:
-    write_bytes(epath.Path(path), json.dumps(value).encode())
+def _write_json(value: Any, path: epath.Path) -> None:
+    write_bytes(path, json.dumps(value).encode())
 
 
 def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
@@ -205,7 +193,7 @@ def _counted(item: Any, folder: epath.Path, buckets: int) -> Iterator[Any]:
         yield bucket, (text, counts[indices])
 
 
-def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: str) -> None:
+def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: epath.Path) -> None:
     total: dict[str, int] = {}
     for text, counts in bucket[1]:
         for word, count in zip(text.split("\n"), counts.tolist(), strict=True):

@@ -22,9 +22,8 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
 from elmo_jax.data.prepare.pieces import Part
-from elmo_jax.data.prepare.units import Planned
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
@@ -50,10 +49,9 @@ class LocalRunner:
     def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
-        part, on_disk = (0, 0), 0
+        part, on_disk, write = (0, 0), 0, functools.partial(write_chunk, folder=self._folder)
         with Progress("reading the text", "words", size, self._show) as bar:
-            tokenized = _in_processes(functools.partial(write_chunk, folder=self._folder), chunks, self._workers)
-            for chunk, (summary, was_there) in tokenized:
+            for chunk, (summary, was_there) in _in_processes(write, chunks, self._workers):
                 if chunk.key[:2] != part:
                     part, on_disk = chunk.key[:2], 0
                 (bar.skip if was_there else bar.add)(summary.words, chunk.read - on_disk)

@@ -21,13 +21,12 @@ from elmo_jax.data import blocks
 from elmo_jax.data.blocks import SPLITS, Shard, cut_blocks, write_description, write_shard
 from elmo_jax.data.corpus import BLOCKS, checksums
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, write_lexicon
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, read_chunk, read_ids
+from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, divide, read_chunk, read_ids
 from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import parts
 from elmo_jax.data.prepare.sources import Source, size_of
 from elmo_jax.data.prepare.text import Errors, Format
-from elmo_jax.data.prepare.units import Planned, divide
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
