@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +158,9 @@ def wait(process: Forked) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
-def stopped_when(process: Forked, condition: Callable[[], bool], number: int, delay: float = 0) -> bool:
+def stopped_when(
+    process: Forked | subprocess.Popen[str], condition: Callable[[], bool], number: int, delay: float = 0
+) -> bool:
     """Sends a signal `delay` seconds after a condition is seen; without a delay, while it holds.
 
     Returns: false where the process had ended before.

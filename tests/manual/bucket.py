@@ -20,7 +20,7 @@ import elmo_jax
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from tests.data.prepare.corpora import files, make, refusal
-from tests.data.prepare.test_beam import TWO_PROCESSES, cases, write_sources
+from tests.data.prepare.test_beam import TWO_PROCESSES, cases, command, write_sources
 from tests.distributed.pods import prepared
 from tests.end_to_end.commands import Commands, stopped_when, wait
 
@@ -177,6 +177,28 @@ def test_a_corpus_and_its_text_in_the_bucket(
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes(content)
     assert len(Corpus.open(copy).blocks("train")) == len(local.blocks("train"))
+
+
+@pytest.mark.parametrize("beam", [[], [f"--beam={TWO_PROCESSES}"]])
+def test_killed_and_then_launched_twice(run: epath.Path, text: Path, tmp_path: Path, beam: list[str]) -> None:
+    """Of two launches after a kill, one takes over the lease of the killed one, and makes the corpus of a disk."""
+    out = run.parent / f"killed{len(beam)}"
+    local = make(tmp_path / "local", text / "raw.txt", text / "many", format="raw", language="de")
+    names = ["gs://bucket/text/raw.txt", "gs://bucket/text/many"]
+    prepare = [*names, "--format", "raw", "--language", "de", "--out", str(out), *beam]
+    process = command(*prepare)
+    job = out.parent / f".{out.name}.partial.text" / "job"
+    assert stopped_when(process, job.exists, signal.SIGKILL), process.communicate()
+    assert process.wait() == -signal.SIGKILL and not (out / "corpus.json").exists()
+    both = [command(*prepare), command(*prepare)]
+    errors = {launch.communicate()[1]: launch.returncode for launch in both}
+    assert sorted(errors.values()) == [0, 2], errors
+    (refused,) = (error for error, status in errors.items() if status)
+    assert f"{out}: " in refused and "is writing into this folder" in refused and "Traceback" not in refused
+    expected, actual = files(local.path), objects(out)
+    for content in (expected, actual):
+        del content["corpus.json"]
+    assert actual == expected and not job.parent.exists()
 
 
 def test_mistakes_of_text_in_a_bucket_are_one_line(run: epath.Path, text: Path) -> None:
