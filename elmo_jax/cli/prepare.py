@@ -53,9 +53,8 @@ def add_command(commands: Commands) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from elmo_jax.data.prepare.corpus_table import describe
     from elmo_jax.data.prepare.options import PrepareOptions
-    from elmo_jax.data.prepare.pipeline import prepare
+    from elmo_jax.data.prepare.pipeline import describe, prepare
 
     with words_file(options.vocab) as (words, code), words_file(options.extend_vocab) as (first_words, first_code):
         chosen = PrepareOptions(

@@ -38,10 +38,8 @@ class TrainingBatch(NamedTuple):
 def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
     """Draws ids from the log-uniform distribution over ranks until `number` of them are distinct.
 
-    This is computed in float64 on the host, since float32 cannot resolve the rare ranks of a large vocabulary.
-
-    Returns:
-      The distinct ids in the order drawn, int32 [number], and the number of draws made.
+    Returns the distinct ids in the order drawn, int32 [number], and the number of draws made. This is computed in
+    float64 on the host, since float32 cannot resolve the rare ranks of a large vocabulary.
     """
     draws = np.empty(0, np.int64)
     while True:
@@ -112,9 +110,8 @@ class TrainingBatches(Iterator[TrainingBatch]):
         start = np.zeros((len(self._rows), 2)) if position is None else position
         self._position = start.astype(np.int32)  # a copy
         self.blocks_read = 0
-        self._text = [
-            self._block(row, slot) for row, (slot, _) in zip(self._rows, self._position.tolist(), strict=True)
-        ]
+        slots = self._position[:, 0].tolist()
+        self._text = [self._block(row, slot) for row, slot in zip(self._rows, slots, strict=True)]
 
     def _block(self, row: int, slot: int) -> np.ndarray:
         """Returns a block of a row as [5, n]: both directions, and 1 at the first place."""

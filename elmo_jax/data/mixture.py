@@ -31,10 +31,8 @@ def portions(corpus: Corpus, mixture: Mixture) -> list[Portion]:
     """Returns the portions of the sources in an epoch of the training text.
 
     A source that the mixture does not name has the weight 1. The number of blocks is rounded, and is at least one
-    unless the weight is 0, with which a source is left out.
-
-    Raises:
-      UserError: the mixture names a source that the training text does not have, or leaves nothing to read.
+    unless the weight is 0, with which a source is left out. Raises `UserError` if the mixture names a source that the
+    training text does not have, or leaves nothing to read.
     """
     sources, weights = corpus.sources("train"), dict(mixture)
     names = [source["name"] for source in sources]

@@ -54,7 +54,6 @@ class TextOptions:
     language: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for an unknown value."""
         if self.format not in ("auto", *Format):
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
@@ -69,12 +68,7 @@ class TextOptions:
         return self if self.language else dataclasses.replace(self, language=default)
 
     def check_unused(self, corpus: str, *others: str) -> None:
-        """Raises `UserError` if there are options, which a prepared corpus makes useless.
-
-        Args:
-          corpus: the prepared corpus, as the user names it.
-          *others: the names of further options that were given.
-        """
+        """Raises `UserError` if options, or `others` that were given, are set, useless for a prepared corpus."""
         changed = (field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default)
         given = [*(f"--{option}" for option in changed), *others]
         if given:
@@ -119,7 +113,6 @@ class PrepareOptions:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for values outside their range, or that exclude each other."""
         size, least, fraction = self.vocabulary_size, self.min_count, self.fraction
         if self.workers is not None and self.workers < 1:
             raise UserError(f"workers is {self.workers}; expected 1 or more")
@@ -134,10 +127,8 @@ class PrepareOptions:
         if least is not None and least < 1:
             raise UserError(f"the minimum count is {least}; expected 1 or more")
         if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):
-            raise UserError(
-                f"the held-out fraction is {fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1"
-                " for all"
-            )
+            expected = f"{LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1 for all"
+            raise UserError(f"the held-out fraction is {fraction:g}; expected {expected}")
 
     @property
     def fraction(self) -> float:

@@ -22,9 +22,7 @@ def text_pieces(file: IO[bytes], path: AnyPath, format: Format) -> Iterator[Piec
     """Cuts a file into its documents if the format marks them, at blank lines if it is raw, and otherwise at line ends.
 
     What has more than 2 * `CHUNK_BYTES` without such a cut is cut at a line end, since it would have to fit in memory.
-
-    Raises:
-      UserError: a line is longer than `LONGEST_LINE`.
+    Raises `UserError` if a line is longer than `LONGEST_LINE`.
     """
     cuts = BLANK_LINE if format in (Format.RAW, Format.DOCUMENTS) else _LINE_END
     line, waiting, starts = 1, b"", True
@@ -43,10 +41,8 @@ def text_pieces(file: IO[bytes], path: AnyPath, format: Format) -> Iterator[Piec
             line += waiting.count(b"\n", 0, end)
             waiting, starts = waiting[end:], False
         if len(waiting) > LONGEST_LINE:
-            raise UserError(
-                f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB; "
-                "break the text into lines (lines: one sentence each; raw: paragraphs)"
-            )
+            where = f"{path}, line {line}: longer than {LONGEST_LINE >> 20} MiB"
+            raise UserError(f"{where}; break the text into lines (lines: one sentence each; raw: paragraphs)")
     if waiting:
         yield Piece(waiting, str(path), line, starts_document=starts)
 
@@ -87,8 +83,7 @@ class Part:
 def parts(sources: Iterable["Source"], errors: Errors, language: str) -> Iterator[Part]:
     """Yields the parts of all sources in order.
 
-    Raises:
-      UserError: a source is running text in a language that does not separate words by spaces.
+    Raises `UserError` for running text in a language that does not separate words by spaces.
     """
     for number, source in enumerate(sources):
         if source.format is not Format.LINES:

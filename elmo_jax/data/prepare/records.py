@@ -20,9 +20,7 @@ def json_pieces(file: IO[bytes], path: AnyPath, field: str, errors: Errors = Err
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
     With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on unchanged, to be treated as in any other file.
-
-    Raises:
-      UserError: a line is not a JSON object, is not UTF-8 or has no text in the field, or the file is damaged.
+    Raises `UserError` if a line is not a JSON object, is not UTF-8 or has no text in the field.
     """
     number = 0
     while line := file.readline(LONGEST_RECORD):
@@ -39,10 +37,8 @@ def _json_text(line: bytes, where: str, field: str, errors: Errors) -> str:
         # A byte that is not UTF-8 becomes a lone surrogate, and `_document` makes it the same byte again.
         decoded = line.decode("utf-8", "strict" if errors is Errors.STRICT else "surrogateescape")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8, or continue"
-            " with --errors=replace"
-        ) from None
+        remedy = "convert the file to UTF-8, or continue with --errors=replace"
+        raise UserError(f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; {remedy}") from None
     try:
         record = json.loads(decoded)
     except (ValueError, RecursionError) as error:
@@ -65,8 +61,7 @@ def _kind(value: Any) -> str:
 def parquet_pieces(path: AnyPath, field: str) -> Iterator[Piece]:
     """Yields the texts of a column of a Parquet file; each text is a document, and rows with null are skipped.
 
-    Raises:
-      UserError: pyarrow is not installed, the file is not a Parquet file, or it has no such column of strings.
+    Raises `UserError` if pyarrow is not installed, the file is not a Parquet file, or it has no such column of strings.
     """
     try:
         import pyarrow
@@ -82,9 +77,7 @@ def parquet_pieces(path: AnyPath, field: str) -> Iterator[Piece]:
                 raise UserError(f"{path}: no column {field!r}; name the text's column with --field; there are: {there}")
             kind = schema.field(field).type
             if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-                raise UserError(
-                    f"{path}: the column {field!r} holds {kind}; expected strings; name another with --field"
-                )
+                raise UserError(f"{path}: the column {field!r} holds {kind}; expected strings; name another by --field")
             row = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field], use_threads=False):
                 for text in batch.column(0).to_pylist():
@@ -97,8 +90,7 @@ def parquet_pieces(path: AnyPath, field: str) -> Iterator[Piece]:
 
 
 def _document(text: str, name: str) -> Piece:
-    # A lone surrogate stands for a byte of the file that is not UTF-8, or is expressed in JSON. It becomes bytes that
-    # are not UTF-8, to be treated as in any other file.
+    # A lone surrogate, which stands for a byte that is not UTF-8 or is expressed in JSON, becomes such bytes.
     try:
         data = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

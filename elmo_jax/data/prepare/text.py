@@ -114,12 +114,9 @@ class Tokenized:
 
 
 def tokenize(chunk: Chunk) -> Tokenized:
-    """Splits a chunk into sentences of words.
+    """Splits a chunk into sentences of words; a piece whose words are not separated by spaces is left out.
 
-    A piece whose words are not separated by spaces is left out.
-
-    Raises:
-      UserError: there are bytes that are not UTF-8, or NUL, with `Errors.STRICT`; the message names file and line.
+    Raises `UserError` for bytes that are not UTF-8, or NUL, with `Errors.STRICT`.
     """
     words: list[str] = []
     lengths: list[int] = []
@@ -132,15 +129,12 @@ def tokenize(chunk: Chunk) -> Tokenized:
         if leave_out:
             pieces.append(0)
             continue
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()  # the empty string after the last line feed is not a line
+        lines = text.removesuffix("\n").split("\n") if text else []
         sentences_before = len(lengths)
         if are_words:
             sentences: Iterator[list[str]] = (split_words(line.removesuffix("\r")) for line in lines)
         else:
             sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
-        empty = 0
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 length = len(sentence)
@@ -150,10 +144,9 @@ def tokenize(chunk: Chunk) -> Tokenized:
                 words += sentence
                 lengths.append(len(sentence))
             else:
-                empty += 1
+                empty_lines += are_words
         if not are_words:
-            empty = sum(not line or line.isspace() for line in lines)
-        empty_lines += empty
+            empty_lines += sum(not line or line.isspace() for line in lines)
         pieces.append(len(lengths) - sentences_before)
     index = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return Tokenized(
@@ -216,16 +209,10 @@ _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
 
 def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language: str = "en") -> Iterator[list[str]]:
-    """Splits running text into sentences of words.
+    """Yields the words of each sentence of running text; never an empty list.
 
-    Args:
-      lines: the lines of the text; blank lines end a paragraph.
-      paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between empty
-        lines; see `_paragraphs`.
-      language: the ISO 639 code of the language.
-
-    Yields:
-      The words of each sentence; never an empty list.
+    Blank lines end a paragraph. Unless each line is one (`paragraph_lines`), that is decided for each group of lines
+    between blank ones. `language` is an ISO 639 code.
     """
     tokenizer = _moses(language)
     paragraphs = (" ".join(line.split()) for line in lines) if paragraph_lines else _paragraphs(lines)
@@ -242,11 +229,13 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
+    from sentencex import segment  # whose sentences, one after the other, are the text
+
     mark = _LIST_MARK.match(paragraph)
     start = mark.end() if mark else 0
     sentences: list[str] = []
     for part in _short_parts(paragraph[start:]):
-        for sentence in _segments(part, language):
+        for sentence in segment(language, part):
             is_long = sentence.count(" ") >= _LONG_SPEECH
             sentences += _speech_sentences(sentence, language) if is_long else [sentence]
     sentences = [stripped for sentence in sentences if (stripped := sentence.strip())]
@@ -255,17 +244,12 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     return sentences
 
 
-def _segments(text: str, language: str) -> list[str]:
-    """Returns the sentences that sentencex finds; their concatenation is the text."""
-    from sentencex import segment
-
-    return list(segment(language, text))
-
-
 def _speech_sentences(text: str, language: str) -> Iterator[str]:
     """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by spaces."""
+    from sentencex import segment
+
     start = end = 0
-    for length in map(len, _segments(_QUOTES.sub(" ", text), language)):
+    for length in map(len, segment(language, _QUOTES.sub(" ", text))):
         end += length
         # A quote that opens the next sentence belongs to that sentence.
         opening = _OPENING_QUOTES.search(text, start, end)
@@ -291,10 +275,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
         if empty:
             continue
         block = list(group)
-        if is_unwrapped(block):
-            yield from block
-        else:
-            yield " ".join(block)
+        yield from block if is_unwrapped(block) else [" ".join(block)]
 
 
 @functools.cache

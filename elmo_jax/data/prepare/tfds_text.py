@@ -70,12 +70,9 @@ def check_distinct(sources: Iterable[TfdsText]) -> None:
 def open_tfds(name: str, format: Format | None) -> TfdsText:
     """Opens `tfds:NAME[:SPLIT]`, and prepares the dataset first if that has not been done.
 
-    Args:
-      name: the name that the user gave. The split is `train` unless given, and may be a slice (`train[:10%]`).
-      format: the format of the text; None means `lines` if the dataset is lm1b, and otherwise `raw`.
-
-    Raises:
-      UserError: the dataset, the split or the text feature does not exist, or TensorFlow is required but not installed.
+    The split is `train` unless given, and may be a slice (`train[:10%]`). Without a format, lm1b is read as `lines` and
+    any other dataset as `raw`. Raises `UserError` if the dataset, the split or the text feature does not exist, or
+    TensorFlow is required but not installed.
     """
     import tensorflow_datasets as tfds
 
@@ -95,11 +92,7 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Divides `tfds:NAME[:SPLIT]` into the name of the dataset and the split, `train` unless given.
-
-    Raises:
-      UserError: the name has another form.
-    """
+    """Divides `tfds:NAME[:SPLIT]`, or raises `UserError`, into the name of the dataset and the split (`train`)."""
     match = _NAME.fullmatch(name)
     if not match:
         raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
@@ -109,15 +102,14 @@ def split_name(name: str) -> tuple[str, str]:
 def read_split(name: str, builder: Any, split: str) -> Any:
     """Returns the examples of a prepared split with random access; `name` is for the messages.
 
-    Raises:
-      UserError: the split does not exist, or only TensorFlow can read it.
+    Raises `UserError` if the split does not exist, or only TensorFlow can read it.
     """
     try:
         return builder.as_data_source(split)
     except NotImplementedError:
         raise UserError(
-            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only "
-            "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
+            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only TensorFlow can"
+            " read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
         ) from None
     except (ValueError, KeyError):
         _check_split(name, builder, split)
@@ -139,14 +131,8 @@ def prepared_builder(
 ) -> tuple[Any, Features]:
     """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary, and what `choose` returns.
 
-    Args:
-      name: the name that the user gave, for the messages.
-      dataset: the name of the dataset, which may have a config and a version.
-      split: the split that is to be read.
-      choose: is called with `name` and the dataset's features before anything is downloaded, and may refuse them.
-
-    Raises:
-      UserError: the dataset does not exist or cannot be prepared.
+    `choose` is called with `name`, which is that of the user and for the messages, and the dataset's features before
+    anything is downloaded, and may refuse them. Raises `UserError` if the dataset cannot be prepared.
     """
     import requests
     import tensorflow_datasets as tfds

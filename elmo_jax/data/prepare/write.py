@@ -59,9 +59,8 @@ class CorpusWriter:
     def write(self) -> dict[str, Any]:
         """Writes the files, and returns the counts for the report.
 
-        Raises:
-          UserError: the text has no words, none to train on or none to hold out, or its words are not separated by
-            spaces; or there are bytes that are not UTF-8, with `Errors.STRICT`.
+        Raises `UserError` if the text has no words, none to train on or none to hold out, words that are not separated
+        by spaces or, with `Errors.STRICT`, bytes that are not UTF-8.
         """
         summaries = self._read()
         chunks = self._divided(summaries)
@@ -81,7 +80,6 @@ class CorpusWriter:
         }
 
     def _read(self) -> list[Summary]:
-        """Tokenizes the text, and returns the summaries of its chunks."""
         text, sources, summaries, unspaced = self.options.text, self.text.sources, [], ""
         all_parts = parts(sources, Errors(text.errors), text.language or "en")
         for summary in self.runner.tokenize(all_parts, size_of(sources)):
@@ -134,21 +132,16 @@ class CorpusWriter:
             )
         if not self.given and not trained:
             raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
-        # A boundary token is used once per sentence.
-        entries = (
-            (word, trained if number < UNKNOWN_ID else count)
-            for number, (word, count) in enumerate(self.runner.entries())
-        )
+        numbered = enumerate(self.runner.entries())  # a boundary token is used once per sentence
+        entries = ((word, trained if number < UNKNOWN_ID else count) for number, (word, count) in numbered)
         first = len(self.given or SPECIAL_WORDS)
         lexicon = write_lexicon(self.folder, entries, first, options.vocabulary_size, options.least_count)
         if not self.given and lexicon["vocabulary_size"] == len(SPECIAL_WORDS):
-            raise UserError(
-                f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
-            )
+            least = options.least_count
+            raise UserError(f"the minimum count is {least}, and no word occurs that often; choose a smaller one")
         return lexicon
 
     def _write_blocks(self, planned: Sequence[tuple[Planned, Sizes]], vocabulary_size: int) -> list[Any]:
-        """Writes the blocks, and returns what `_write_shard` does."""
         folder = self.folder / BLOCKS
         folder.mkdir()
         shards = [shard for split in range(len(SPLITS)) for shard in _shards(planned, self.text.names, split)]
@@ -175,11 +168,8 @@ class CorpusWriter:
                         of_names[name] += of_name
             documents = [source["documents"] for source in of_sources[split] if source["sentences"]]
             total = _counts(sum(of_names.values(), np.zeros(4, np.int64)))
-            report[split] = {
-                "words": total["tokens"] - total["sentences"],
-                "documents": None if None in documents else sum(documents),
-                **total,
-            }
+            words, total_documents = total["tokens"] - total["sentences"], None if None in documents else sum(documents)
+            report[split] = {"words": words, "documents": total_documents, **total}
             if any(self.text.names):
                 named = [{"name": name, **_counts(counts)} for name, counts in of_names.items() if counts.any()]
                 report[split]["sources"] = named
@@ -211,17 +201,15 @@ def _shards(planned: Sequence[tuple[Planned, Sizes]], names: Sequence[str], spli
 def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, shard: dict[str, Any]) -> Any:
     """Writes the sentences that begin in `SHARD_TOKENS` tokens of a split; no block has text of two names.
 
-    Returns:
-      The split, the shard, and the sentences, tokens, unknown targets and blocks of each name.
+    Returns the split, the shard, and the sentences, tokens, unknown targets and blocks of each name.
     """
     counts: dict[str, list[int]] = {}
 
     def cut() -> Iterator[np.ndarray]:
         for name, chunks in itertools.groupby(shard["chunks"], key=lambda chunk: chunk[2]):
             counts[name] = [0, 0, 0, 0]
-            for block in cut_blocks(
-                _encoded(spool, Planned.of_json(chunk), start, shard) for chunk, start, _ in chunks
-            ):
+            parts = (_encoded(spool, Planned.of_json(chunk), start, shard) for chunk, start, _ in chunks)
+            for block in cut_blocks(parts):
                 sentences = int(np.count_nonzero(block == BEGIN_SENTENCE_ID))
                 unknown = int(np.count_nonzero((block >= vocabulary_size) | (block == UNKNOWN_ID)))
                 counts[name] = [a + b for a, b in zip(counts[name], (sentences, len(block), unknown, 1), strict=True)]
