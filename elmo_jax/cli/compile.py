@@ -29,23 +29,14 @@ def add_command(commands: Commands) -> None:
         epilog="Every setting can be overridden: --config.train.batch_size=1024 --config.train.precision=bfloat16",
     )
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
-    parser.add_argument(
-        "--topology", required=True, metavar="CHIP:SHAPE", help="v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
-    )
+    topology = "v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
+    parser.add_argument("--topology", required=True, metavar="CHIP:SHAPE", help=topology)
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     corpus = "default: that of the experiment's corpus or, if it is not prepared here,"
-    parser.add_argument(
-        "--vocab-size",
-        type=whole(4),
-        metavar="V",
-        help=f"number of words of the softmax ({corpus} the paper's {VOCABULARY_SIZE:,})",
-    )
-    parser.add_argument(
-        "--word-types",
-        type=whole(4),
-        metavar="N",
-        help=f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})",
-    )
+    words = f"number of words of the softmax ({corpus} the paper's {VOCABULARY_SIZE:,})"
+    parser.add_argument("--vocab-size", type=whole(4), metavar="V", help=words)
+    types = f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})"
+    parser.add_argument("--word-types", type=whole(4), metavar="N", help=types)
     parser.set_defaults(run=_compile, takes_settings=True)
 
 

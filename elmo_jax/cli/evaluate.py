@@ -25,29 +25,18 @@ def add_command(commands: Commands) -> None:
     )
     add_model_options(parser, own_vocabulary=False)
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
-    parser.add_argument(
-        "--per-sentence", type=output, metavar="FILE", help="write the log-probabilities of each sentence to FILE"
-    )
+    per_sentence = "write the log-probabilities of each sentence to FILE"
+    parser.add_argument("--per-sentence", type=output, metavar="FILE", help=per_sentence)
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
-    parser.add_argument(
-        "--batch-size",
-        type=whole(1, 65_536),
-        metavar="N",
-        help="number of rows that the text is divided into (default: that of the model's held-out evaluation)",
+    rows = "number of rows that the text is divided into (default: that of the model's held-out evaluation)"
+    parser.add_argument("--batch-size", type=whole(1, 65_536), metavar="N", help=rows)
+    words = (
+        "count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
+        f" vocabulary; or the {VOCABULARY}"
     )
-    parser.add_argument(
-        "--vocab",
-        type=downloaded,
-        metavar="FILE",
-        dest="words",
-        help="count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
-        f" vocabulary; or the {VOCABULARY}",
-    )
-    parser.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        help="type of the operands of matrix products (default: that of the training)",
-    )
+    parser.add_argument("--vocab", type=downloaded, metavar="FILE", dest="words", help=words)
+    precision = "type of the operands of matrix products (default: that of the training)"
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), help=precision)
     add_text_options(parser)
     parser.set_defaults(run=_evaluate)
 

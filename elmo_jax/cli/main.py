@@ -29,7 +29,7 @@ To pretrain and evaluate a biLM:
 """
 
 # The modules of `elmo_jax.cli` that define a command, in the order of the help.
-COMMANDS = "prepare pretrain finetune evaluate export tokenize embed neighbours task demo settings compile"
+COMMANDS = "prepare train evaluate export embed task demo settings compile"
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
@@ -37,13 +37,10 @@ _NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODIN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status.
+    """Runs the command with some arguments; unless given, with those of this process, which then ends at a signal.
 
-    The status is 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus the number of
-    the signal that stopped a run.
-
-    Args:
-      arguments: the arguments of the command; those of this process, which then ends at a signal, unless given.
+    Returns the exit status: 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus
+    the number of the signal that stopped a run.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread
@@ -142,12 +139,8 @@ def _parser() -> "argparse.ArgumentParser":
 
     from elmo_jax.cli.values import Parser
 
-    parser: argparse.ArgumentParser = Parser(
-        "elmo-jax",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser("elmo-jax", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
     parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS.split():

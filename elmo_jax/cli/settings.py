@@ -21,9 +21,8 @@ def add_command(commands: Commands) -> None:
         " its meaning. Without a file, the settings of a biLM's training are listed.",
     )
     parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="the Python file of an experiment")
-    parser.add_argument(
-        "--task", metavar="NAME", help="list the defaults of a task (pos, ner, sst, … or MODULE:ATTRIBUTE) instead"
-    )
+    task = "list the defaults of a task (pos, ner, sst, … or MODULE:ATTRIBUTE) instead"
+    parser.add_argument("--task", metavar="NAME", help=task)
     parser.set_defaults(run=_settings, takes_settings=True)
 
 

@@ -95,9 +95,8 @@ def downloaded(text: str) -> Path:
 
 def _given(function: Callable[[str], AnyPath], text: str) -> AnyPath:
     if text == "-":
-        raise argparse.ArgumentTypeError(
-            "expected a path, got '-', which is no standard stream here; a file '-' is ./-"
-        )
+        hint = "which is no standard stream here; a file '-' is ./-"
+        raise argparse.ArgumentTypeError(f"expected a path, got '-', {hint}")
     try:
         return function(text)
     except UserError as error:
@@ -132,10 +131,8 @@ def check_distinct(
 ) -> None:
     """Raises `UserError` if a file to be written is another one of them, or a file that is read.
 
-    Args:
-      outputs: the files by the names of their options; None for options that are not given.
-      inputs: the files and folders that are read, by the names of their options.
-      texts: the sources of text that are read (files, folders, globs), of --data.
+    All are by the names of their options: `outputs`, the files to be written, and `inputs`, the files and folders that
+    are read. `texts` are the sources of text (files, folders, globs) of --data.
     """
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read

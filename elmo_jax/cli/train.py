@@ -1,4 +1,4 @@
-"""Defines the command `finetune`."""
+"""Defines the commands `pretrain` and `finetune`."""
 
 import argparse
 import dataclasses
@@ -9,60 +9,75 @@ from elmo_jax.cli.options import (
     Commands,
     add_model_options,
     add_process_options,
+    add_run_options,
     add_split_options,
     add_text_options,
+    connection,
     model_source,
+    run_of,
     text_options,
 )
 from elmo_jax.cli.values import anywhere, local, number, source
-from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
     from elmo_jax.config import Config
 
-DESCRIPTION = """\
-Fine-tunes a biLM on the text of a domain, and reports its perplexity before and after, on the domain and on the text
-that it was trained on. If a run was stopped or killed, run the command again to resume it.
-"""
-EPILOG = """\
-Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are the defaults for one
-epoch, with the batch, the optimizer and the precision that the model was trained with.
-`elmo-jax settings` lists them with their meaning; those of `finetune` apply to fine-tuning only.
-"""
-
 
 def add_command(commands: Commands) -> None:
-    """Adds the command `finetune`."""
+    """Adds the commands `pretrain` and `finetune`."""
+    parser = commands.add_parser(
+        "pretrain",
+        help="pretrain a biLM, or resume a run",
+        description="Pretrains a biLM. If a run was stopped or killed, run the command again to resume it.",
+        epilog="Every setting can be overridden (--config.train.batch_size=64 --config.data.corpus=data/mine); elmo-jax"
+        " settings FILE lists them all.",
+    )
+    add_run_options(parser)
+    add_process_options(parser)
+    parser.set_defaults(run=_pretrain, takes_settings=True)
+
     parser = commands.add_parser(
         "finetune",
         help="fine-tune a biLM on the text of a domain",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Fine-tunes a biLM on the text of a domain, and reports its perplexity before and after, on the"
+        " domain and on the text that it was trained on. If a run was stopped or killed, run the command again to"
+        " resume it.",
+        epilog="Settings are given as --config.KEY=VALUE or in the --config file. Without a file, they are the defaults"
+        " for one epoch, with the batch, the optimizer and the precision that the model was trained with. `elmo-jax"
+        " settings` lists them with their meaning; those of `finetune` apply to fine-tuning only.",
     )
     add_model_options(parser, "--from")
-    parser.add_argument(
-        "--data", nargs="+", type=source, required=True, metavar="SOURCE", help=f"{SOURCES}; or a prepared corpus"
-    )
+    data = f"{SOURCES}; or a prepared corpus"
+    parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=data)
     parser.add_argument("--workdir", type=anywhere, required=True, metavar="DIR", help="the run's folder")
     parser.add_argument("--epochs", type=number(0, 1e6), metavar="N", help="number of times that the text is read")
     parser.add_argument("--config", type=local, metavar="FILE", help="a Python file with the settings of the training")
-    parser.add_argument(
-        "--original",
-        nargs="+",
-        type=source,
-        metavar="SOURCE",
-        help="text on which forgetting is measured (default: the held-out text of the run that trained the model)",
-    )
+    original = "text on which forgetting is measured (default: the held-out text of the run that trained the model)"
+    parser.add_argument("--original", nargs="+", type=source, metavar="SOURCE", help=original)
     add_process_options(parser)
     add_split_options(parser)
     add_text_options(parser)
     parser.set_defaults(run=_finetune, takes_settings=True)
 
 
+def _pretrain(options: argparse.Namespace) -> int:
+    name, workdir = run_of(options, "pretrain_")
+    with connection(options):
+        from elmo_jax.config_file import load_config
+        from elmo_jax.distributed.cpu import divide_cpu
+        from elmo_jax.runs.result import print_summary
+        from elmo_jax.training.pretrain import pretrain
+        from elmo_jax.training.training_report import table
+
+        # The processes are connected already, so that jax.device_count() in the file counts the devices of all of them.
+        config = load_config(options.config, options.overrides)
+        divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
+        return print_summary(pretrain(config, workdir, name), workdir, table)
+
+
 def _finetune(options: argparse.Namespace) -> int:
-    with connected(options.coordinator, options.processes, options.process, options.heartbeat):
+    with connection(options):
         from elmo_jax.config_file import load_config
         from elmo_jax.data.prepare.options import PrepareOptions
         from elmo_jax.distributed.collectives import check_equal, raise_on_all
@@ -85,15 +100,13 @@ def _finetune(options: argparse.Namespace) -> int:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
             config = dataclasses.replace(config, train=train)
         divide_cpu(source.bilm.config.lstm, config.train.batch_size // config.train.accumulate)
-        text = Text(
-            options.data,
-            PrepareOptions(
-                text_options(options),
-                heldout_fraction=options.heldout_fraction,
-                heldout_sources=options.heldout,
-                workers=options.workers,
-            ),
+        prepare = PrepareOptions(
+            text_options(options),
+            heldout_fraction=options.heldout_fraction,
+            heldout_sources=options.heldout,
+            workers=options.workers,
         )
+        text = Text(options.data, prepare)
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
         return print_summary(ended, options.workdir, table)
 
