@@ -38,13 +38,10 @@ def encode_chars(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> 
 
     Args:
       words: `n` words.
-      max_characters: `W`, the length of a row, 3 or more.
+      max_characters: `W`, the length of a row; a `ValueError` is raised below 3.
 
     Returns:
       int16 `[n, W]` with values from 0 to 260.
-
-    Raises:
-      ValueError: `max_characters` is below 3.
     """
     if max_characters < 3:
         raise ValueError(f"max_characters is {max_characters}, but a row needs at least 3")
