@@ -77,12 +77,8 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
     """Returns the occurrences of a word, in exactly this spelling, in some sentences; equal sentences count once."""
     distinct = dict.fromkeys(sentences)
-    return [
-        Occurrence(words, position)
-        for words in distinct
-        for position, candidate in enumerate(words)
-        if candidate == word
-    ]
+    places = ((words, position) for words in distinct for position in range(len(words)))
+    return [Occurrence(words, position) for words, position in places if words[position] == word]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:
@@ -144,31 +140,14 @@ def nearest(
 def nearest_uses(
     bilm: EmbeddingBiLM, sentences: Sequence[Words], queries: Sequence[Occurrence], number: int, layer: int = 2
 ) -> list[list[Neighbour]]:
-    """Returns the nearest uses of the queries' own words by cosine, for each query.
+    """Returns the nearest uses of the queries' own words, in capitals or not, in other sentences of the text.
 
-    Only the sentences that have one of these words are embedded, where `nearest` embeds all of them.
-
-    Args:
-      bilm: the frozen biLM.
-      sentences: the text; one that occurs several times counts once.
-      queries: at least one word in its sentence. Its neighbours are the uses of this word, in capitals or not, in other
-        sentences.
-      number: k.
-      layer: the layer whose vectors [forward; backward] are compared.
-
-    Returns:
-      The k nearest uses for each query, nearest first; fewer if the text has fewer.
-
-    Raises:
-      UserError: the biLM does not have that layer.
+    Only the sentences that have one of these words are embedded, where `nearest` embeds all of them. The arguments and
+    the result are otherwise those of `nearest`.
     """
     forms = {query.word.lower() for query in queries}
-    uses = [
-        Occurrence(words, position)
-        for words in dict.fromkeys(sentences)
-        for position, word in enumerate(words)
-        if word.lower() in forms
-    ]
+    places = ((words, position) for words in dict.fromkeys(sentences) for position in range(len(words)))
+    uses = [Occurrence(words, position) for words, position in places if words[position].lower() in forms]
     vectors = _unit_vectors(bilm, [*queries, *uses], layer)
     asked, candidates = vectors[: len(queries)], vectors[len(queries) :]
     results = []

@@ -36,10 +36,9 @@ def keep_freed_memory(per_thread: bool = False) -> None:
     a step. This function must be called before there are threads. It does nothing if the C library is not glibc or if
     the machine has an accelerator.
 
-    Args:
-      per_thread: whether every thread keeps its own memory. The threads of several devices wait for each other if
-        they share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
-        (`training.partitioning.step_options`), unless it is the first thread of the process.
+    With `per_thread`, every thread keeps its own memory. The threads of several devices wait for each other if they
+    share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
+    (`training.partitioning.step_options`), unless it is the first thread of the process.
     """
     if platform.libc_ver()[0] != "glibc" or has_accelerator():
         return
@@ -87,13 +86,7 @@ def is_small(config: "LSTMConfig") -> bool:
 
 
 def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
-    """Returns the number of devices with which a CPU trains a biLM best.
-
-    Args:
-      config: the architecture of the LSTMs.
-      rows: the number of rows of a batch that are trained at once, which the devices divide equally.
-      cores: the number of cores.
-    """
+    """Returns the number of devices with which a CPU trains a biLM best; they divide the `rows` trained at once."""
     if not is_small(config):
         return 1
     devices = 1

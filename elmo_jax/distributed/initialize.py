@@ -128,27 +128,15 @@ def _find_others(coordinator: str | None, processes: int | None, process: int | 
         raise UserError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
     if not 0 <= process < processes:
         raise UserError(f"--process: expected 0 to {processes - 1}, with --processes {processes}; got {process}")
-    if process == 0:
-        _check_port(int(coordinator.rpartition(":")[2]))
-    _initialize(
-        heartbeat,
-        coordinator_address=coordinator,
-        num_processes=processes,
-        process_id=process,
-        cluster_detection_method="deactivate",
-    )
+    if process == 0:  # JAX itself might crash. A process of an earlier launch that is ending may hold the port.
+        port = int(coordinator.rpartition(":")[2])
+        try:
+            socket.create_server(("", port)).close()
+        except (OSError, OverflowError) as error:
+            raise PeerLost(f"--coordinator: port {port} of this host cannot be had: {_one_line(error)}") from None
+    given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+    _initialize(heartbeat, cluster_detection_method="deactivate", **given)
     return True
-
-
-def _check_port(port: int) -> None:
-    """Raises `PeerLost` if process 0 cannot listen on the port, since JAX itself might crash in that case.
-
-    A process of an earlier launch that has not quite ended may hold the port; hence the status that asks for a restart.
-    """
-    try:
-        socket.create_server(("", port)).close()
-    except (OSError, OverflowError) as error:
-        raise PeerLost(f"--coordinator: port {port} of this host cannot be had: {_one_line(error)}") from None
 
 
 def _join_launched(heartbeat: int) -> bool:
@@ -180,10 +168,7 @@ def _join_launched(heartbeat: int) -> bool:
 
 
 def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
-    """Returns the indices of all GPUs of a Slurm node that runs one task, or None to leave the choice to JAX.
-
-    JAX would give the only task of a node the first GPU alone.
-    """
+    """Returns all GPUs of a Slurm node that runs one task, to which JAX would give the first one alone; else None."""
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", environment.get("SLURM_TASKS_PER_NODE", ""))
     gpus = environment.get("SLURM_GPUS_ON_NODE", "")
     if gpus.isdecimal() and all(re.fullmatch(r"1(\(x\d+\))?", part) for part in tasks.split(",")):
