@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import enum
 import math
+import re
 import typing
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -114,7 +115,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
                     raise UserError(f"{where}: expected each to be {allowed}, got {number:,}")
         return items
     value = _number(value, expected)
-    if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+    if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):  # surrogates stand for bytes that are no UTF-8
         raise UserError(f"{where}: expected text in UTF-8, got {value!r}")
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
@@ -131,14 +132,6 @@ def _number(value: Any, expected: Any) -> Any:
         except OverflowError:  # out of every range
             return math.inf if value > 0 else -math.inf
     return value
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, as Python has bytes of file names that are not UTF-8
-        return False
-    return True
 
 
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:

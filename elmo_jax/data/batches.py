@@ -75,11 +75,7 @@ class BatchSettings:
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
-    """An endless iterator over the batches of this process from a position on.
-
-    Attributes:
-      blocks_read: the number of blocks read so far for the rows of this process.
-    """
+    """An endless iterator over the batches of this process, for whose rows `blocks_read` blocks were read so far."""
 
     def __init__(
         self,
@@ -90,16 +86,9 @@ class TrainingBatches(Iterator[TrainingBatch]):
         position: np.ndarray | None = None,
         step: int = 0,
     ):
-        """Opens the text at a position.
+        """Opens the text at a position [B, 2]: the block of each row and the offset in it; the beginning unless given.
 
-        Args:
-          blocks: the text.
-          distinct: finds the distinct words of a window.
-          settings: the settings of the batches.
-          share: the B rows of the global batch that this process reads, and its devices.
-          position: [B, 2] the position of these rows: the block of each row, and the offset in it; the beginning unless
-            given.
-          step: the number of updates made, which the negatives depend on.
+        This process reads the B rows of its `share`. The negatives depend on `step`, the number of updates made.
         """
         dataset: Any = grain.MapDataset.source(blocks)
         self._blocks: Any = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch

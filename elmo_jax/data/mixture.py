@@ -67,7 +67,6 @@ class MixedBlocks:
     """
 
     def __init__(self, blocks: BlockSource, mixed: Sequence[Portion], seed: int) -> None:
-        """Mixes the portions of some blocks, in the order that `seed` gives."""
         text: Any = grain.MapDataset.source(blocks).seed(seed)
         self._sources = [text[p.blocks.start : p.blocks.stop].shuffle().repeat() for p in mixed]
         self._numbers = [portion.number for portion in mixed]

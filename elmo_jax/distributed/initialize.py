@@ -4,9 +4,9 @@ On TPU pods, under Slurm, Open MPI and Kubernetes, JAX finds the other processes
 variables. Anywhere else three options describe them. Without either, the process is alone and starts no coordinator.
 
 JAX's own heartbeat detects a process that dies, or that is suspended or unreachable for `HEARTBEAT_SECONDS`, and aborts
-all others (status 134, SIGABRT, after JAX's own error messages). If the collectives meet a closed connection first, as
-Gloo does between CPUs, or the barrier of a checkpoint fails first, the process ends with status 75 and a line that says
-so. In either case the same launch resumes from the last checkpoint.
+all others (status 134, SIGABRT, after JAX's own error messages). If an exchange or the barrier of a checkpoint meets
+the loss first, the process ends with status 75 and one line. In either case the same launch resumes from the last
+checkpoint.
 """
 
 import contextlib
@@ -181,15 +181,11 @@ def _initialize(heartbeat: int, **arguments: Any) -> None:
 
     hint = "" if "coordinator_address" in arguments else "; for a single process, give --processes 1"
 
-    def give_up() -> None:
-        print(f"elmo-jax: the other processes did not come within {START_SECONDS} seconds{hint}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(TRY_AGAIN)
-
     # JAX's preemption service would handle SIGTERM itself. When JAX's own timeout passes, it aborts the process without
     # a readable line; therefore its timeout is longer than that of the timer here.
     jax.config.update("jax_enable_preemption_service", False)
-    patience = threading.Timer(START_SECONDS, give_up)
+    reason = f"the other processes did not come within {START_SECONDS} seconds{hint}"
+    patience = threading.Timer(START_SECONDS, leave, (reason, TRY_AGAIN))
     patience.daemon = True
     patience.start()
     try:

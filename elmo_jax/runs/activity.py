@@ -34,15 +34,12 @@ _WRITING_SECONDS = 60.0  # for writing the stacks to a disk that may be what han
 
 
 class Activity:
-    """What a launch is doing, and for how long the run has done so.
+    """What a launch is doing (`phase`, a key of `PHASES`), since when, and for how long the run has done so.
 
-    Attributes:
-      phase: the key of `PHASES` of the work in progress.
-      progressed: the time, of `time.monotonic`, at which the work last progressed.
+    The work last `progressed` at this time of `time.monotonic`.
     """
 
     def __init__(self) -> None:
-        """Begins the phase `start`."""
         self.phase, self.progressed = "start", time.monotonic()
         self._since, self._seconds = self.progressed, dict.fromkeys(PHASES, 0.0)
 
@@ -154,7 +151,7 @@ class Tracer:
             self._running = None
             try:
                 jax.profiler.stop_trace()
-                for path in (path for path in Path(name).rglob("*") if path.is_file()):
+                for path in filter(Path.is_file, Path(name).rglob("*")):
                     copy = self._folder / path.relative_to(name)
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     write_bytes(copy, path.read_bytes())

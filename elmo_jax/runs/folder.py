@@ -38,9 +38,8 @@ def open_workdir(
     launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus. The versions of the
     installed `packages` whose code the run imports are recorded.
 
-    Raises:
-      UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
-        and written, or this host does not see what process 0 opened.
+    Raises `UserError` if the folder holds something else or a run with other settings, it is in a bucket that cannot be
+    read and written, or this host does not see what process 0 opened.
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():
@@ -130,8 +129,7 @@ def _short(value: Any) -> str:
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     """Reads `config.json` of a run: `config`, `metadata`, and the `folder` in which the command was run.
 
-    Raises:
-      UserError: the folder has no such file, or the file is damaged.
+    Raises `UserError` if the folder has no such file, or the file is damaged.
     """
     remedy = "restore it, or start the run again in another --workdir"
     try:
@@ -166,11 +164,7 @@ def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config(workdir: epath.Path) -> tuple[Config, dict[str, Any]]:
-    """Reads the settings and the metadata of a run of a biLM.
-
-    Raises:
-      UserError: as for `read_config_file`, or the run is that of a task.
-    """
+    """Reads the settings and the metadata of a run, as `read_config_file`; raises `UserError` for that of a task."""
     written = read_config_file(workdir)
     if "task" in written["config"]:
         raise UserError(f"{workdir}: the run of a task, not of a biLM; config.bilm in its config.json names its biLM")

@@ -2,11 +2,10 @@
 
 In a local or shared folder, the lock is an `flock` on the file `.lock`, which the operating system releases when its
 holder ends, even if it is killed; the file stays. In a bucket, and in file systems without `flock`, it is a lease: an
-object that names its holder and that the holder rewrites every few seconds. Every write of a lease is conditional: it
-has an effect only if the object is still the one that the writer has seen, so that of two launches one has the lease.
-Whoever finds a lease watches it for longer than the time between two rewritings. If it changes, the holder is alive; if
-it does not, the lease is taken over, and the holder ends if it comes back. Clocks of different hosts are never
-compared, and neither are process numbers, which containers on one host share or hide from each other.
+object that names its holder, which rewrites it every few seconds. Every write is conditional on the version that the
+writer has seen, so that of two launches one has the lease. A launch that meets a lease watches it for longer than the
+time between two rewritings. If it changes, the holder is alive; if not, the lease is taken over, and the holder ends if
+it comes back. Clocks of different hosts, and process numbers, which containers share or hide, are never compared.
 """
 
 from __future__ import annotations

@@ -81,11 +81,7 @@ class MetricsLog(Records):
     """
 
     def __init__(self, workdir: epath.Path, step: int, trackers: Sequence[str] = ("tensorboard",)):
-        """Opens the files and the trackers; records past `step`, which the run resumes from, are deleted.
-
-        Raises:
-          UserError: a file is damaged.
-        """
+        """Deletes the records past `step`, which the run resumes from; raises `UserError` if a file is damaged."""
         self._workdir, self.path = workdir, workdir / "metrics.jsonl"
         records = read_records(self.path)
         super().__init__([record for record in records if record["step"] <= step], read_evaluations(workdir, step))
@@ -181,20 +177,17 @@ def _line(record: dict[str, Any]) -> bytes:
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
     """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete.
 
-    Raises:
-      UserError: another line is damaged.
+    Raises `UserError` if another line is damaged.
     """
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")
-    return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], 1)]
-
-
-def _record(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # not UTF-8 or not JSON
-        record = None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
-        raise UserError(f"{where}: damaged; delete this line, whose metrics are lost, and start the same command again")
-    return record
+    records: list[dict[str, Any]] = []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+            is_record = type(records[-1]["step"]) is int
+        except (ValueError, RecursionError, TypeError, KeyError):  # not UTF-8, not JSON or no record
+            is_record = False
+        if not is_record:
+            remedy = "delete this line, whose metrics are lost, and start the same command again"
+            raise UserError(f"{path}, line {number}: damaged; {remedy}")
+    return records

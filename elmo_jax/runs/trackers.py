@@ -65,7 +65,6 @@ class InBackground:
     """A tracker that is made and called by a separate thread; see the module."""
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
-        """Begins to make the tracker."""
         self._name, self._make = name, make
         self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)
         self._warned = False

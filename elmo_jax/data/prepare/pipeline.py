@@ -62,25 +62,34 @@ def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: Prepar
     elif len(folder.parts) == 3:  # a root, the scheme and the bucket
         raise UserError(f"{folder}: a whole bucket; name a folder in it")
     options = dataclasses.replace(options, text=options.text.in_language())
-    whole, base = _vocabularies(options)
+    given = options.vocabulary_file or options.base_vocabulary_file
+    words = read_vocabulary(files.local(given)) if given else []
+    if options.base_vocabulary_file and options.vocabulary_size is not None and options.vocabulary_size < len(words):
+        size = f"the vocabulary size is {options.vocabulary_size}"
+        raise UserError(f"{size}; expected {len(words)} or more, the size of the vocabulary to extend")
     _check_outside(folder, [*sources, *(options.heldout_sources or ())])
     text = _open(sources, options)
     spool = folder.with_name(f".{folder.name}.partial.text")
     runner = _runner(spool, options)
     if _is_there(folder, spool):
-        changes = _changes(Corpus.open(folder, to_train=False).report, _request(text, options, whole, base, runner))
-        if changes:
+        there = Corpus.open(folder, to_train=False).report
+        if changes := "; ".join(_changes(there, _request(text, options, words, runner))):
             raise UserError(
-                f"{folder}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"
+                f"{folder}: holds a different corpus ({changes}); choose another folder, or delete this one"
             )
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out, to_train=False)
     try:
         with _new_folder(folder) as new:
-            request = _request(text, options, whole, base, runner)
+            request = _request(text, options, words, runner)
             with _first_reading(spool, request, options.progress):
-                report = CorpusWriter(new, spool, text, whole or base or [], options, runner).write()
-                _write_report(new, request, report, options.progress)
+                report = CorpusWriter(new, spool, text, words, options, runner).write()
+                of_sources = report.pop("splits_of_sources")
+                for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
+                    identity["splits"] = {split: counts[number] for split, counts in of_sources.items()}
+                with Progress("computing the checksums", show=options.progress):
+                    report |= request | {"checksums": checksums(new)}
+                    files.write_checksummed_json(new / REPORT, report)
     except RunnerFailed as error:
         raise UserError(f"{error}{kept()}") from error
     except OSError as error:
@@ -111,18 +120,16 @@ def _new_folder(out: epath.Path) -> Iterator[epath.Path]:
 
     from elmo_jax.runs.lock import locked  # imports JAX
 
-    def clear() -> None:
-        for name in (BLOCKS, LEXICON, VOCABULARY):
-            (out / name).rmtree(missing_ok=True)
-
     with locked(out):
         if (out / REPORT).exists():
             raise UserError(f"{out}: another process has prepared it in the meantime; run the command again")
-        clear()
+        for name in (BLOCKS, LEXICON, VOCABULARY):
+            (out / name).rmtree(missing_ok=True)
         try:
             yield out
         except BaseException:
-            clear()
+            for name in (BLOCKS, LEXICON, VOCABULARY):
+                (out / name).rmtree(missing_ok=True)
             raise
 
 
@@ -168,24 +175,6 @@ def _open(sources: Sequence[str], options: PrepareOptions) -> Text:
     return Text(text, len(sources), [name or (OTHERS if any(names) else "") for name in names])
 
 
-def _vocabularies(options: PrepareOptions) -> list[list[str] | None]:
-    """Returns the words of the files of the whole vocabulary and of the one to extend; None for one not given."""
-    given = (options.vocabulary_file, options.base_vocabulary_file)
-    whole, base = (read_vocabulary(files.local(file)) if file else None for file in given)
-    if base and options.vocabulary_size is not None and options.vocabulary_size < len(base):
-        size = f"the vocabulary size is {options.vocabulary_size}"
-        raise UserError(f"{size}; expected {len(base)} or more, the size of the vocabulary to extend")
-    return [whole, base]
-
-
-def _write_report(folder: epath.Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
-    of_sources = report.pop("splits_of_sources")
-    for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
-        identity["splits"] = {split: counts_of_splits[number] for split, counts_of_splits in of_sources.items()}
-    with Progress("computing the checksums", show=show):
-        files.write_checksummed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
-
-
 def _check_outside(out: epath.Path, sources: Sequence[str]) -> None:
     """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
     for _, name in map(files.named, sources):
@@ -197,9 +186,7 @@ def _check_outside(out: epath.Path, sources: Sequence[str]) -> None:
             raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 
-def _request(
-    text: Text, options: PrepareOptions, whole: list[str] | None, base: list[str] | None, runner: LocalRunner
-) -> dict[str, Any]:
+def _request(text: Text, options: PrepareOptions, words: list[str], runner: LocalRunner) -> dict[str, Any]:
     """Returns what identifies a corpus in its report: the settings, and the checksums of the text."""
     paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
     with Progress("computing the checksums of the text", show=options.progress):
@@ -213,8 +200,8 @@ def _request(
         "settings": {
             "vocabulary_size": options.vocabulary_size,
             "min_count": options.least_count,
-            "vocabulary_file": whole and files.digest_of(whole),
-            "base_vocabulary_file": base and files.digest_of(base),
+            "vocabulary_file": files.digest_of(words) if options.vocabulary_file else None,
+            "base_vocabulary_file": files.digest_of(words) if options.base_vocabulary_file else None,
             "heldout_fraction": options.fraction or (None if options.heldout_sources else 0.0),
             "errors": options.text.errors,
             "language": options.text.language,
@@ -249,13 +236,10 @@ def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
         there, now = report[key] or [], request[key] or []
         if len(there) != len(now):
             changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
-        else:
-            changes += [
-                f"{b['source']}: its text, format or name differs from that of {a['source']}"
-                for a, b in zip(there, now, strict=True)
-                # The name does not identify the text: the same file may be reached by another path.
-                if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}
-            ]
+        for a, b in zip(there, now, strict=False):
+            # The name does not identify the text: the same file may be reached by another path.
+            if len(there) == len(now) and {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
+                changes.append(f"{b['source']}: its text, format or name differs from that of {a['source']}")
     return changes
 
 

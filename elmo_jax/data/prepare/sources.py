@@ -20,8 +20,7 @@ from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
-from elmo_jax.data.prepare.pieces import BLANK_LINE, text_pieces
-from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
+from elmo_jax.data.prepare.pieces import BLANK_LINE, LONGEST_RECORD, json_pieces, parquet_pieces, text_pieces
 from elmo_jax.data.prepare.text import Errors, Format, Piece
 from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
 from elmo_jax.data.prepare.tfds_text import TfdsText, check_distinct, open_tfds
@@ -36,7 +35,6 @@ _PART_BYTES = 1 << 24  # of files that are read as one part
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
 _MARKED_UP = (".csv", ".tsv", ".html", ".htm", ".xml", ".md", ".rst", ".tex", ".bak", ".orig", ".swp")  # not prose
-_CORPUS = "a prepared corpus, and not text; give the text that it was prepared from"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,9 +230,11 @@ def _find_files(name: str) -> dict[AnyPath, int]:
     else:
         sizes = _sizes_in_bucket(path, is_glob)
         is_folder = not is_glob and path not in sizes
-    for other in sizes:
-        if is_folder and (_suffix(other) in _MARKED_UP or other.name[-1] in "~#"):
-            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
+    for file in sizes if is_folder else ():
+        if file.name == REPORT and file.with_name(LEXICON) in sizes:
+            raise UserError(f"{file.parent}: a prepared corpus, and not text; give the text that it was prepared from")
+        if _suffix(file) in _MARKED_UP or file.name[-1] in "~#":
+            raise UserError(f"{file}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
     nonempty = {file: size for file, size in sizes.items() if size}
     if not nonempty:
         without_folder = "no file with text matches" if is_glob else "the file is empty"
@@ -260,12 +260,7 @@ def _sizes_in_bucket(path: AnyPath, is_glob: bool) -> dict[AnyPath, int]:
     sizes = {anywhere(f"gs://{name}"): info["size"] for name, info in listing.items() if info["type"] == "file"}
     if not sizes:
         raise UserError(f"{path}: no such file or folder")
-    if is_glob:
-        return dict(sorted(sizes.items()))
-    for object in sizes:
-        if object.name == REPORT and object.with_name(LEXICON) in sizes:
-            raise UserError(f"{object.parent}: {_CORPUS}")
-    return {object: sizes[object] for object in sorted(sizes) if "/." not in str(object)[len(str(path)) :]}
+    return {file: sizes[file] for file in sorted(sizes) if is_glob or "/." not in str(file)[len(str(path)) :]}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -276,8 +271,6 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
     for where, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
         current = Path(where)
-        if {REPORT, LEXICON} <= set(names):
-            raise UserError(f"{current}: {_CORPUS}")
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             link = current / name
