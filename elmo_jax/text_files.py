@@ -46,20 +46,17 @@ def open_text(path: AnyPath) -> Iterator[IO[bytes]]:
             file = stack.enter_context(io.BufferedReader(file, _BUFFER_BYTES))
         suffix = path.suffix.lower()
         if suffix == ".zip":
-            file = stack.enter_context(_only_text(path, stack.enter_context(zipfile.ZipFile(file))))
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            check_zip(archive)
+            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
+            if len(names) != 1:
+                raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it, and give one")
+            file = stack.enter_context(archive.open(names[0]))
         elif suffix in _DECOMPRESSORS:
             file = stack.enter_context(_DECOMPRESSORS[suffix](file))
         if file.read(len(BOM_UTF8)) != BOM_UTF8:
             file.seek(0)
         yield file
-
-
-def _only_text(path: AnyPath, archive: zipfile.ZipFile) -> IO[bytes]:
-    check_zip(archive)
-    names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
-    if len(names) != 1:
-        raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path")
-    return archive.open(names[0])
 
 
 def check_zip(archive: zipfile.ZipFile) -> None:

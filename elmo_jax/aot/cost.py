@@ -1,8 +1,8 @@
 """Counts the exchanges and the main memory traffic of a compiled program; loop bodies count as often as they run."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from elmo_jax.aot.hlo import Array, Computation, HloModule, Instruction
 
@@ -20,8 +20,7 @@ _FREE_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", 
 _SLICES = {"dynamic-slice", "slice", "gather"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """One exchange between devices."""
 
     kind: str
@@ -40,12 +39,11 @@ class Collective:
         return self.payload if self.kind == "collective-permute" else share * self.payload
 
 
-@dataclasses.dataclass
-class Cost:
+class Cost(NamedTuple):
     """The sums over one step of one chip."""
 
-    bytes: float = 0.0  # read from and written to the main memory
-    collectives: list[Collective] = dataclasses.field(default_factory=list)
+    bytes: float  # read from and written to the main memory
+    collectives: list[Collective]
 
 
 Assume = Callable[[Instruction], float]
@@ -64,13 +62,13 @@ def cost_of(program: HloModule, assume: Assume = once) -> Cost:
       assume: a function of an instruction. For a `while` whose number of iterations the program does not determine, it
         returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
     """
-    cost = Cost()
+    total, collectives = 0.0, []
     for where, instruction, times, loops in runs(program, program.entry, assume):
         for inner, fused in with_fused(program, where, instruction):
             if fused.opcode.removesuffix("-start") in COLLECTIVES and not _continues(inner, fused):
-                cost.collectives.append(_collective(program, inner, fused, times, loops))
-        cost.bytes += times * traffic(program, where, instruction)
-    return cost
+                collectives.append(_collective(program, inner, fused, times, loops))
+        total += times * traffic(program, where, instruction)
+    return Cost(total, collectives)
 
 
 Run = tuple[Computation, Instruction, float, tuple[str, ...]]

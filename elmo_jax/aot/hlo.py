@@ -8,10 +8,10 @@ import dataclasses
 import functools
 import math
 import re
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """The shape of one array."""
 
     dtype: str  # XLA's name of the type: f32, bf16, s32
@@ -30,8 +30,7 @@ class Array:
         return -(-self.size * int(bits[1]) // 8) if bits else 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """An instruction, which is one line of a computation."""
 
     name: str
@@ -88,8 +87,7 @@ class Computation:
         return [self.instructions[name] for name in instruction.operands]
 
 
-@dataclasses.dataclass(frozen=True)
-class HloModule:
+class HloModule(NamedTuple):
     """A compiled program."""
 
     computations: dict[str, Computation]

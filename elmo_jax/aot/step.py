@@ -9,12 +9,11 @@ bandwidth"), for v5p at the page's 4,800 Gbit/s. The memory that the compiler le
 out-of-memory errors (libtpu 0.0.42).
 """
 
-import dataclasses
 import importlib.util
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +37,7 @@ _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
+class Chip(NamedTuple):
     """The published data of one kind of chip."""
 
     usable: float  # the bytes of the main memory that a program can use
@@ -60,8 +58,7 @@ CHIPS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """The devices to compile for."""
 
     topology: str
@@ -69,8 +66,7 @@ class Target:
     chip: Chip | None  # None for CPUs, whose rates are not published
 
 
-@dataclasses.dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A compiled step, or the compiler's report that it does not fit."""
 
     text: str  # of the program; empty if it does not fit

@@ -44,7 +44,12 @@ def _compile(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_config
 
     config = load_config(options.config, options.overrides)
-    _prepare_environment(options.topology)
+    # JAX needs no accelerator, and as many CPU devices as the topology has.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    kind, _, count = options.topology.partition(":")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if kind == "cpu" and count.isdigit() and "xla_force_host_platform_device_count" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
     from elmo_jax.aot.compile_report import Report
     from elmo_jax.aot.step import compile_step, find_target
     from elmo_jax.distributed.mesh import make_mesh
@@ -76,12 +81,3 @@ def _sizes(options: argparse.Namespace, config: "Config") -> tuple[int, int]:
             size, found = lexicon["vocabulary_size"], lexicon["types"]
         types = types or found
     return size, max(types or size, size)
-
-
-def _prepare_environment(topology: str) -> None:
-    """Makes JAX find no accelerator, since none is needed, and as many CPU devices as the topology has."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    name, _, count = topology.partition(":")
-    flags = os.environ.get("XLA_FLAGS", "")
-    if name == "cpu" and count.isdigit() and "xla_force_host_platform_device_count" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()

@@ -79,8 +79,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
         return 128 + signal.SIGPIPE
     except Exception as error:
-        line = of_machine(error)
-        if line is None:
+        if (line := of_machine(error)) is None:
             raise
         _complain(one_line(line))
         return 2
@@ -115,7 +114,16 @@ def _check_address_space() -> None:
 
 
 def _options(arguments: Sequence[str]) -> "argparse.Namespace":
-    parser = _parser()
+    import argparse
+
+    from elmo_jax.cli.values import Parser
+
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser("elmo-jax", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS.split():
+        import_module(f"elmo_jax.cli.{command}").add_command(commands)
     for argument in arguments:
         try:
             argument.encode()
@@ -132,17 +140,3 @@ def _options(arguments: Sequence[str]) -> "argparse.Namespace":
         parser.error(f"unknown arguments: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     return options
-
-
-def _parser() -> "argparse.ArgumentParser":
-    import argparse
-
-    from elmo_jax.cli.values import Parser
-
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser("elmo-jax", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
-    parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS.split():
-        import_module(f"elmo_jax.cli.{command}").add_command(commands)
-    return parser

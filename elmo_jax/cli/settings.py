@@ -1,7 +1,6 @@
 """Defines the command `settings`."""
 
 import argparse
-import dataclasses
 import textwrap
 import typing
 from typing import Any
@@ -44,19 +43,14 @@ def _settings(options: argparse.Namespace) -> int:
     loaded = with_overrides(loaded, options.overrides)
     config = task_config(loaded) if "task" in loaded else from_dict(loaded, Config)
     for key, value, field, kind in walk(config):
-        print(_described(key, value, field, kind))
+        notes = [] if value == field.default else [f"default {_shown(field.default)}"]
+        if typing.get_origin(kind) is typing.Literal:
+            notes.append(" or ".join(map(repr, typing.get_args(kind))))
+        elif kind in (int, float):
+            notes.append(str(field.metadata["range"]))
+        print(f"{key} = {_shown(value)}" + (f"  ({'; '.join(notes)})" if notes else ""))
+        print(textwrap.fill(field.metadata["sentence"], _WIDTH, initial_indent="    ", subsequent_indent="    "))
     return 0
-
-
-def _described(key: str, value: Any, field: dataclasses.Field[Any], kind: Any) -> str:
-    notes = [] if value == field.default else [f"default {_shown(field.default)}"]
-    if typing.get_origin(kind) is typing.Literal:
-        notes.append(" or ".join(map(repr, typing.get_args(kind))))
-    elif kind in (int, float):
-        notes.append(str(field.metadata["range"]))
-    head = f"{key} = {_shown(value)}" + (f"  ({'; '.join(notes)})" if notes else "")
-    meaning = textwrap.fill(field.metadata["sentence"], _WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return f"{head}\n{meaning}"
 
 
 def _shown(value: Any) -> str:

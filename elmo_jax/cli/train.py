@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-from typing import TYPE_CHECKING
 
 from elmo_jax.cli.options import (
     SOURCES,
@@ -19,9 +18,6 @@ from elmo_jax.cli.options import (
 )
 from elmo_jax.cli.values import anywhere, local, number, source
 from elmo_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from elmo_jax.config import Config
 
 
 def add_command(commands: Commands) -> None:
@@ -94,7 +90,12 @@ def _finetune(options: argparse.Namespace) -> int:
             if options.config is None:
                 adam = "--config.train.optimizer.name=adam" in options.overrides
                 config = load_config(None, options.overrides, source.settings(adam))
-            _check_together(options, config)
+            given = {override.split("=")[0] for override in options.overrides}
+            if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
+                raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
+            every, number = "--config.evaluation.every", config.finetune.evaluations
+            if every in given and config.evaluation.every and number:
+                raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")
         check_equal(source.bilm.fingerprint, "parameters of the model")
         if options.epochs is not None:
             train = dataclasses.replace(config.train, epochs=options.epochs, steps=0)
@@ -109,12 +110,3 @@ def _finetune(options: argparse.Namespace) -> int:
         text = Text(options.data, prepare)
         ended = finetune(source, config, text, options.workdir, options.workdir.name, options.original)
         return print_summary(ended, options.workdir, table)
-
-
-def _check_together(options: argparse.Namespace, config: "Config") -> None:
-    given = {override.split("=")[0] for override in options.overrides}
-    if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
-        raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
-    every, number = "--config.evaluation.every", config.finetune.evaluations
-    if every in given and config.evaluation.every and number:
-        raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

@@ -59,8 +59,10 @@ class _GrowingFile:
     def flush(self) -> None:
         """Writes the content. Raises OSError or, in a bucket, any exception of its client."""
         before, self._written = self._written, -1
-        if before < 0 or (in_bucket(self._path) and before < len(self.content)):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        is_object = in_bucket(self._path)
+        if before < 0 or (is_object and before < len(self.content)):
+            if not is_object:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(self._path, bytes(self.content))
         elif before < len(self.content):
             with open(self._path, "r+b") as file:

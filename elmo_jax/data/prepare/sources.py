@@ -78,7 +78,7 @@ class Files:
         before = 0
         for path, size in self.sizes.items():
             if self.format is Format.PARQUET:
-                yield from (dataclasses.replace(piece, read=before) for piece in parquet_pieces(path, self.field))
+                yield from (piece._replace(read=before) for piece in parquet_pieces(path, self.field))
             else:
                 with reading(path), open_text(path) as file:
                     if self.format is Format.JSONL:
@@ -86,7 +86,7 @@ class Files:
                     else:
                         pieces = text_pieces(file, path, self.format)
                     for piece in pieces:
-                        yield dataclasses.replace(piece, read=before + position_on_disk(file))
+                        yield piece._replace(read=before + position_on_disk(file))
             before += size
 
     def without(self, others: Iterable["Source"]) -> "Files":

@@ -15,7 +15,6 @@ languages. Text whose words are not separated by spaces, such as Chinese, is ref
 words.
 """
 
-import dataclasses
 import enum
 import functools
 import itertools
@@ -23,7 +22,7 @@ import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,8 +71,7 @@ class Errors(enum.StrEnum):
     REPLACE = "replace"  # read U+FFFD in their place, as in that of NUL, and count the lines
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of text that consists of consecutive whole lines of one document."""
 
     data: bytes  # the bytes of the lines
@@ -83,8 +81,7 @@ class Piece:
     read: int = 0  # the bytes of its source's files that were read so far, as they are on disk; for the progress
 
 
-@dataclasses.dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """About a megabyte of text, the input of one call of `tokenize`."""
 
     pieces: tuple[Piece, ...]
@@ -99,8 +96,7 @@ class Chunk:
         return self.pieces[-1].read
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenized:
+class Tokenized(NamedTuple):
     """The words and sentences of a chunk."""
 
     types: list[str]  # the distinct words, in the order of their first use

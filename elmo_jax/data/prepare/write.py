@@ -38,12 +38,6 @@ class Text(NamedTuple):
     trained: int  # the number of the former
     names: list[str]  # the name of each source, which is empty if none has one
 
-    def shares_units(self, number: int) -> bool:
-        """Returns whether a source is running text named with others, each one document as a file of a folder is."""
-        source, names = self.sources[number], self.names[: self.trained]
-        is_one_of_several = number >= self.trained or names.count(self.names[number]) > 1
-        return is_one_of_several and source.format is Format.RAW and not source.has_documents
-
 
 @dataclasses.dataclass(frozen=True)
 class CorpusWriter:
@@ -97,10 +91,13 @@ class CorpusWriter:
     def _divided(self, summaries: Sequence[Summary]) -> list[Planned]:
         groups = collections.defaultdict[tuple[float, bool, bool, str | int], list[Summary]](list)
         for number, of_source in itertools.groupby(summaries, key=lambda summary: summary.key[0]):
-            shared = self.text.shares_units(number)
+            source, names = self.text.sources[number], self.text.names[: self.text.trained]
+            is_one_of_several = number >= self.text.trained or names.count(self.text.names[number]) > 1
+            # Running text named with others is one document each, as a file of a folder is.
+            shared = is_one_of_several and source.format is Format.RAW and not source.has_documents
             fraction = self.options.fraction if number < self.text.trained else 1.0
             name = self.text.names[number] if shared else number
-            has_documents = shared or self.text.sources[number].has_documents
+            has_documents = shared or source.has_documents
             groups[fraction, has_documents, not shared, name] += of_source
         planned: list[Planned] = []
         for (fraction, has_documents, is_divisible, _), chunks in groups.items():
