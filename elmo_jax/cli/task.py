@@ -201,7 +201,7 @@ def _lines(text: str) -> list[str]:
 
 def _examples(contents: Sequence[str], where: str, format: str, trained: "TrainedTask") -> list[Any]:
     """Returns the inputs in the text, or texts, of one example; `where` names the texts in errors."""
-    from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
+    from elmo_jax.data.prepare.text import UNSPACED, is_unspaced
     from elmo_jax.words import split_words
 
     if any(not content.strip() for content in contents):

@@ -5,8 +5,8 @@ import math
 import jax
 
 from elmo_jax.config import Config
+from elmo_jax.data.batches import epoch_tokens
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.distributed.mesh import check_rows
 from elmo_jax.errors import UserError
 from elmo_jax.settings import LARGEST_INTEGER

@@ -13,7 +13,7 @@ from etils import epath
 
 from elmo_jax.config import Config, TrainConfig
 from elmo_jax.errors import UserError
-from elmo_jax.runs import trackers
+from elmo_jax.runs import metrics as trackers
 from elmo_jax.runs.metrics import MetricsLog
 from elmo_jax.settings import from_dict
 

@@ -21,8 +21,7 @@ from typing import Any
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
 from elmo_jax.data.prepare.pieces import BLANK_LINE, LONGEST_RECORD, json_pieces, parquet_pieces, text_pieces
-from elmo_jax.data.prepare.text import Errors, Format, Piece
-from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
+from elmo_jax.data.prepare.text import Errors, Format, Piece, end_sentences, is_unwrapped
 from elmo_jax.data.prepare.tfds_text import TfdsText, check_distinct, open_tfds
 from elmo_jax.errors import UserError
 from elmo_jax.files import AnyPath, anywhere, named

@@ -15,8 +15,7 @@ from elmo_jax.data.prepare import text as text_module
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import describe, prepare
 from elmo_jax.data.prepare.sources import open_sources
-from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
-from elmo_jax.data.prepare.text_layout import is_unspaced
+from elmo_jax.data.prepare.text import Format, is_unspaced, raw_sentences, split_sentences
 from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
