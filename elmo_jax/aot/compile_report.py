@@ -149,18 +149,7 @@ class Report:
         if not self.fits:
             return report
         return report | {
-            "collectives": [
-                {
-                    "kind": exchange.kind,
-                    "payload_bytes": exchange.payload,
-                    "sent_bytes": exchange.sent,
-                    "devices": exchange.group,
-                    "times": exchange.times,
-                    "loops": list(exchange.loops),
-                    "op_name": exchange.op_name,
-                }
-                for exchange in self.cost.collectives
-            ],
+            "collectives": [exchange._asdict() | {"sent_bytes": exchange.sent} for exchange in self.cost.collectives],
             "model_flops": self.model_flops,
             "main_memory_bytes": self.cost.bytes,
             "sent_bytes": self.sent,
@@ -190,7 +179,7 @@ class Report:
             if exchange.loops:
                 loop = exchange.loops[-1].split("shard_map/")[-1]
                 where = f"inside a loop, {exchange.times:,.0f} times per step: {loop}"
-            sizes = f"{exchange.payload / 1e6:>12,.2f}{exchange.times * exchange.sent / 1e6:>20,.2f}"
+            sizes = f"{exchange.payload_bytes / 1e6:>12,.2f}{exchange.times * exchange.sent / 1e6:>20,.2f}"
             yield f"  {exchange.kind:<22}{sizes}  {where}"
         yield f"  {'in all':<22}{'':>12}{self.sent / 1e6:>20,.2f}\n"
 

@@ -24,8 +24,8 @@ class Collective(NamedTuple):
     """One exchange between devices."""
 
     kind: str
-    payload: int  # the bytes of an all-reduce's sum, of an all-gather's result, or else of a chip's input
-    group: int  # the number of devices that take part
+    payload_bytes: int  # those of an all-reduce's sum, of an all-gather's result, or else of a chip's input
+    devices: int  # those that take part
     times: float  # how often it runs per step
     loops: tuple[str, ...]  # the loops that it is in
     op_name: str
@@ -33,10 +33,10 @@ class Collective(NamedTuple):
     @property
     def sent(self) -> float:
         """The least number of bytes that a chip sends each time, in a ring or directly to the receiving chip."""
-        share = (self.group - 1) / self.group
+        share = (self.devices - 1) / self.devices
         if self.kind == "all-reduce":
-            return 2 * share * self.payload
-        return self.payload if self.kind == "collective-permute" else share * self.payload
+            return 2 * share * self.payload_bytes
+        return self.payload_bytes if self.kind == "collective-permute" else share * self.payload_bytes
 
 
 class Cost(NamedTuple):

@@ -3,15 +3,11 @@
 import argparse
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 from elmo_jax.cli.options import Commands
 from elmo_jax.cli.values import local, output, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json
-
-if TYPE_CHECKING:
-    from elmo_jax.config import Config
 
 # The vocabulary of the paper's 1 Billion Word model, and about the number of distinct words of its corpus.
 VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
@@ -32,11 +28,8 @@ def add_command(commands: Commands) -> None:
     topology = "v4:2x2x2, v5e:16x16, v5p:4x4x4, v6e:8x8, …, or cpu:8"
     parser.add_argument("--topology", required=True, metavar="CHIP:SHAPE", help=topology)
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
-    corpus = "default: that of the experiment's corpus or, if it is not prepared here,"
-    words = f"number of words of the softmax ({corpus} the paper's {VOCABULARY_SIZE:,})"
+    words = f"number of words of the softmax (default: that of the corpus, if it is here, or {VOCABULARY_SIZE:,})"
     parser.add_argument("--vocab-size", type=whole(4), metavar="V", help=words)
-    types = f"number of words of the lexicon ({corpus} V if given, otherwise {WORD_TYPES:,})"
-    parser.add_argument("--word-types", type=whole(4), metavar="N", help=types)
     parser.set_defaults(run=_compile, takes_settings=True)
 
 
@@ -52,13 +45,19 @@ def _compile(options: argparse.Namespace) -> int:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
     from elmo_jax.aot.compile_report import Report
     from elmo_jax.aot.step import compile_step, find_target
+    from elmo_jax.data.corpus import Corpus
     from elmo_jax.distributed.mesh import make_mesh
     from elmo_jax.training.checks import check_negatives
     from elmo_jax.training.partitioning import with_precision
 
     target = find_target(options.topology)
     config = with_precision(config, make_mesh(target.devices))
-    vocabulary_size, word_types = _sizes(options, config)
+    vocabulary_size, word_types = options.vocab_size, options.vocab_size
+    if vocabulary_size is None:
+        vocabulary_size, word_types = VOCABULARY_SIZE, WORD_TYPES
+        with contextlib.suppress(UserError):  # the command needs no data
+            lexicon = Corpus.open(config.data.corpus).report["lexicon"]
+            vocabulary_size, word_types = lexicon["vocabulary_size"], lexicon["types"]
     check_negatives(config, vocabulary_size)
     compiled = compile_step(config, target, vocabulary_size, word_types)
     name = options.config.stem.removeprefix("pretrain_")
@@ -67,17 +66,3 @@ def _compile(options: argparse.Namespace) -> int:
     if options.json:
         write_json(options.json, report.as_dict())
     return 0 if report.fits else 1
-
-
-def _sizes(options: argparse.Namespace, config: "Config") -> tuple[int, int]:
-    """Returns the words of the softmax and of the lexicon: those given, those of the corpus, or those of the paper."""
-    from elmo_jax.data.corpus import Corpus
-
-    size, types = options.vocab_size, options.word_types
-    if size is None:
-        size, found = VOCABULARY_SIZE, WORD_TYPES
-        with contextlib.suppress(UserError):  # the command needs no data
-            lexicon = Corpus.open(config.data.corpus).report["lexicon"]
-            size, found = lexicon["vocabulary_size"], lexicon["types"]
-        types = types or found
-    return size, max(types or size, size)

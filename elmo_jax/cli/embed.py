@@ -31,10 +31,8 @@ def add_command(commands: Commands) -> None:
         " interrupted, run it again to resume.",
     )
     add_model_options(parser)
-    text = "the text; with --words, a list of one word per line"
-    parser.add_argument("text", type=local, metavar="sentences.txt", help=text)
-    out = "the file to write, or the folder of --format npy"
-    parser.add_argument("out", type=local, metavar="vectors.hdf5", help=out)
+    parser.add_argument("text", type=local, metavar="sentences.txt", help="the text; with --words, one word per line")
+    parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file, or the folder of --format npy")
     format = (
         "one HDF5 file, or a folder of NumPy files of at most 1,024 lines each, for large texts; in Python,"
         " elmo_jax.VectorShards reads the folder"
@@ -42,14 +40,12 @@ def add_command(commands: Commands) -> None:
     add_choice(parser, "--format", ("hdf5", "npy"), format)
     words = "write the context-independent vectors of a word list: dataset 'embedding' [words, dim]"
     parser.add_argument("--words", action="store_true", help=words)
-    layers = "all: vectors [layers + 1, T, dim]; otherwise [T, dim]"
-    add_choice(parser, "--layers", ("all", "top", "average", "mix"), layers)
+    add_choice(parser, "--layers", ("all", "top", "average", "mix"), "all: vectors [layers + 1, T, dim]; else [T, dim]")
     weights = "with --layers mix: the weight of each layer before the softmax"
     parser.add_argument("--weights", metavar="W,W,…", help=weights)
     gamma = "with --layers mix: the scale (default: 1)"
     parser.add_argument("--gamma", type=number(), default=1.0, metavar="X", help=gamma)
-    mean = "one vector per sentence, the mean of its words': T is 1"
-    parser.add_argument("--mean-of-words", action="store_true", help=mean)
+    parser.add_argument("--mean-of-words", action="store_true", help="one vector per sentence, its words' mean: T is 1")
     index = "in HDF5, also write sentence_to_index, for programs that read AllenNLP's files"
     parser.add_argument("--sentence-index", action="store_true", help=index)
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the vectors")

@@ -65,8 +65,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         " text that the model was trained on, or en)"
     )
     parser.add_argument("--language", metavar="CODE", help=language)
-    errors = "for bytes that are not UTF-8: stop (strict), or replace them by U+FFFD"
-    add_choice(parser, "--errors", ("strict", "replace"), errors)
+    add_choice(parser, "--errors", ("strict", "replace"), "bytes that are not UTF-8: stop, or read U+FFFD")
 
 
 def text_options(options: argparse.Namespace) -> "TextOptions":

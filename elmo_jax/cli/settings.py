@@ -20,8 +20,7 @@ def add_command(commands: Commands) -> None:
         " its meaning. Without a file, the settings of a biLM's training are listed.",
     )
     parser.add_argument("file", nargs="?", type=local, metavar="FILE", help="the Python file of an experiment")
-    task = "list the defaults of a task (pos, ner, sst, … or MODULE:ATTRIBUTE) instead"
-    parser.add_argument("--task", metavar="NAME", help=task)
+    parser.add_argument("--task", metavar="NAME", help="list the defaults of a task (pos, … or MODULE:ATTRIBUTE)")
     parser.set_defaults(run=_settings, takes_settings=True)
 
 

@@ -47,8 +47,7 @@ def add_command(commands: Commands) -> None:
         " to it, so give a file as data.test when training to use the vectors of its words.",
     )
     _add_model(parser)
-    data = "annotated examples in the format of data.test"
-    parser.add_argument("--data", type=source, required=True, metavar="FILE", help=data)
+    parser.add_argument("--data", type=source, required=True, metavar="FILE", help="annotated examples as in data.test")
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
     predictions = "write the predictions to FILE as JSON lines, with ids"
     parser.add_argument("--predictions", type=output, metavar="FILE", help=predictions)
@@ -73,16 +72,14 @@ def add_command(commands: Commands) -> None:
         " auto: raw for standard input and for files named .txt, .text or .md if data.train is not, otherwise data"
     )
     add_choice(parser, "--format", ("auto", "data", "raw", "lines"), format)
-    form = "text for a person to read, JSON lines, or the task's own file format"
-    add_choice(parser, "--output", ("text", "json", "file"), form)
+    add_choice(parser, "--output", ("text", "json", "file"), "text for a person, JSON lines, or the task's file format")
     parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
     parser.set_defaults(run=_predict)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
-    seed = "seed of the model that is used (default: the first one)"
-    parser.add_argument("--seed", type=whole(0), metavar="N", help=seed)
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="seed of the model (default: the first one)")
     parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 

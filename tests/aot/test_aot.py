@@ -64,9 +64,9 @@ def test_nothing_is_exchanged_inside_a_loop(paper):
     # except the rounds of an exchange after the first, which some batches may need
     inside = [exchange for exchange in exchanges if exchange.loops]
     assert all(FURTHER_ROUNDS in exchange.loops[-1] and exchange.times == 0 for exchange in inside)
-    assert len(exchanges) > len(inside) and all(exchange.group == CHIPS for exchange in exchanges)
+    assert len(exchanges) > len(inside) and all(exchange.devices == CHIPS for exchange in exchanges)
     assert all(exchange.times == 1 for exchange in exchanges if exchange not in inside)
-    reduced = sum(exchange.payload for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
+    reduced = sum(exchange.payload_bytes for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
     assert 4 * PARAMETERS <= reduced
     assert actual.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
 
