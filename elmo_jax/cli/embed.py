@@ -2,25 +2,14 @@
 
 import argparse
 
-from elmo_jax.cli.options import (
-    SOURCES,
-    Commands,
-    add_choice,
-    add_model_options,
-    add_process_options,
-    add_text_options,
-    add_whole,
-    connection,
-    model_source,
-    text_options,
-)
+from elmo_jax.cli import options as shared
 from elmo_jax.cli.values import local, number, source
 from elmo_jax.errors import UserError
 from elmo_jax.files import temporary_folder
 from elmo_jax.words import split_words
 
 
-def add_command(commands: Commands) -> None:
+def add_command(commands: shared.Commands) -> None:
     """Adds the commands `embed` and `neighbours`."""
     parser = commands.add_parser(
         "embed",
@@ -30,17 +19,18 @@ def add_command(commands: Commands) -> None:
         " processes, which must share the folder of the output, take a part of the lines each. If the command is"
         " interrupted, run it again to resume.",
     )
-    add_model_options(parser)
+    shared.add_model_options(parser)
     parser.add_argument("text", type=local, metavar="sentences.txt", help="the text; with --words, one word per line")
     parser.add_argument("out", type=local, metavar="vectors.hdf5", help="the file, or the folder of --format npy")
     format = (
         "one HDF5 file, or a folder of NumPy files of at most 1,024 lines each, for large texts; in Python,"
         " elmo_jax.VectorShards reads the folder"
     )
-    add_choice(parser, "--format", ("hdf5", "npy"), format)
+    shared.add_choice(parser, "--format", ("hdf5", "npy"), format)
     words = "write the context-independent vectors of a word list: dataset 'embedding' [words, dim]"
     parser.add_argument("--words", action="store_true", help=words)
-    add_choice(parser, "--layers", ("all", "top", "average", "mix"), "all: vectors [layers + 1, T, dim]; else [T, dim]")
+    layers = "all: vectors [layers + 1, T, dim]; otherwise [T, dim]"
+    shared.add_choice(parser, "--layers", ("all", "top", "average", "mix"), layers)
     weights = "with --layers mix: the weight of each layer before the softmax"
     parser.add_argument("--weights", metavar="W,W,…", help=weights)
     gamma = "with --layers mix: the scale (default: 1)"
@@ -48,27 +38,27 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--mean-of-words", action="store_true", help="one vector per sentence, its words' mean: T is 1")
     index = "in HDF5, also write sentence_to_index, for programs that read AllenNLP's files"
     parser.add_argument("--sentence-index", action="store_true", help=index)
-    add_choice(parser, "--dtype", ("float32", "float16"), "type of the vectors")
+    shared.add_choice(parser, "--dtype", ("float32", "float16"), "type of the vectors")
     state = (
         "the LSTM state at the start of a line: zeros (reset); the state after the line before, as in bilm-tf"
         " (carry, slow); or the state after reading the line itself once (warm_up)"
     )
-    add_choice(parser, "--state", ("reset", "carry", "warm_up"), state)
-    add_choice(parser, "--precision", ("float32", "bfloat16"), "type of the operands of matrix products")
-    add_process_options(parser)
+    shared.add_choice(parser, "--state", ("reset", "carry", "warm_up"), state)
+    shared.add_choice(parser, "--precision", ("float32", "bfloat16"), "type of the operands of matrix products")
+    shared.add_process_options(parser)
     parser.set_defaults(run=_embed)
     _add_neighbours(commands)
 
 
-def _add_neighbours(commands: Commands) -> None:
+def _add_neighbours(commands: shared.Commands) -> None:
     parser = commands.add_parser(
         "neighbours",
         help="find the nearest neighbours of a word in context",
         description="Prints the words of a text whose vectors are nearest by cosine to that of a word in a sentence of"
         " the text or in a given sentence. The vectors are those of one layer in both directions.",
     )
-    add_model_options(parser)
-    parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
+    shared.add_model_options(parser)
+    parser.add_argument("text", type=source, metavar="TEXT", help=shared.SOURCES)
     parser.add_argument("--word", required=True, metavar="WORD", help="the word, spelled as in the text")
     sentence = (
         "a tokenized sentence, or several, each with this option; the first occurrence of the word in it is taken"
@@ -79,14 +69,14 @@ def _add_neighbours(commands: Commands) -> None:
         "compare with all words of the text, all of which are embedded first, or with the other uses of the same word,"
         " for which only the sentences with this word are embedded"
     )
-    add_choice(parser, "--among", ("words", "uses"), among)
-    add_whole(parser, "--occurrences", 1, 3, "without --sentence: number of occurrences of the word in the text")
-    add_whole(parser, "--number", 1, 10, "number of neighbours per occurrence")
-    add_whole(parser, "--layer", 0, 2, "layer of the vectors; 0 is the token layer")
-    add_whole(parser, "--around", 0, 12, "number of words printed on either side")
+    shared.add_choice(parser, "--among", ("words", "uses"), among)
+    shared.add_whole(parser, "--occurrences", 1, 3, "without --sentence: number of occurrences of the word in the text")
+    shared.add_whole(parser, "--number", 1, 10, "number of neighbours per occurrence")
+    shared.add_whole(parser, "--layer", 0, 2, "layer of the vectors; 0 is the token layer")
+    shared.add_whole(parser, "--around", 0, 12, "number of words printed on either side")
     cache = "folder in which the text's vectors are kept, which makes the next query fast"
     parser.add_argument("--cache", type=local, metavar="DIR", help=cache)
-    add_text_options(parser)
+    shared.add_text_options(parser)
     parser.set_defaults(run=_neighbours)
 
 
@@ -118,13 +108,13 @@ def _embed(options: argparse.Namespace) -> int:
             "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype, --state, --format,"
             " --mean-of-words and --sentence-index"
         )
-    with connection(options):
+    with shared.connection(options):
         import jax
 
         from elmo_jax.distributed.collectives import is_primary, raise_on_all
 
         with raise_on_all():
-            bilm = load_bilm(model_source(options), options.precision)
+            bilm = load_bilm(shared.model_source(options), options.precision)
         if options.words:
             if jax.process_count() > 1:
                 raise UserError("--words: a word list is embedded by one process; give --processes 1")
@@ -140,8 +130,8 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import nearest, nearest_uses, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
-    bilm = load_bilm(model_source(options))
-    sentences = read_text(options.text, text_options(options).in_language(bilm.language))
+    bilm = load_bilm(shared.model_source(options))
+    sentences = read_text(options.text, shared.text_options(options).in_language(bilm.language))
     queries = [occurrence_in(tuple(split_words(sentence)), options.word) for sentence in options.sentence]
     if not queries:
         queries = occurrences(sentences, options.word)[: options.occurrences]

@@ -2,29 +2,20 @@
 
 import argparse
 
-from elmo_jax.cli.options import (
-    SOURCES,
-    VOCABULARY,
-    Commands,
-    add_model_options,
-    add_text_options,
-    model_source,
-    text_options,
-    words_file,
-)
+from elmo_jax.cli import options as shared
 from elmo_jax.cli.values import check_distinct, downloaded, output, source, whole
 from elmo_jax.files import write_json, write_text
 
 
-def add_command(commands: Commands) -> None:
+def add_command(commands: shared.Commands) -> None:
     """Adds the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",
         help="measure the perplexity of a biLM on a text",
         description="Prints the forward, backward and average perplexity of a biLM on a text, with the full softmax.",
     )
-    add_model_options(parser, own_vocabulary=False)
-    parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=SOURCES)
+    shared.add_model_options(parser, own_vocabulary=False)
+    parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=shared.SOURCES)
     per_sentence = "write the log-probabilities of each sentence to FILE"
     parser.add_argument("--per-sentence", type=output, metavar="FILE", help=per_sentence)
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
@@ -32,12 +23,12 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--batch-size", type=whole(1, 65_536), metavar="N", help=rows)
     words = (
         "count the words that are not in FILE (one per line, or an export) as <UNK>, to compare biLMs over one"
-        f" vocabulary; or the {VOCABULARY}"
+        f" vocabulary; or the {shared.VOCABULARY}"
     )
     parser.add_argument("--vocab", type=downloaded, metavar="FILE", dest="words", help=words)
     precision = "type of the operands of matrix products (default: that of the training)"
     parser.add_argument("--precision", choices=("float32", "bfloat16"), help=precision)
-    add_text_options(parser)
+    shared.add_text_options(parser)
     parser.set_defaults(run=_evaluate)
 
 
@@ -48,13 +39,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     outputs = {"--json": options.json, "--per-sentence": options.per_sentence}
     inputs = {"MODEL": options.model} | ({"--vocab": options.words} if options.words else {})
     check_distinct(outputs, inputs, options.data)
-    model = model_source(options)
+    model = shared.model_source(options)
     has_rows = options.words and checkpoint_of(model)  # the lines are its rows, and an export has them in another order
-    with words_file(None if has_rows else options.words) as (words, _):
+    with shared.words_file(None if has_rows else options.words) as (words, _):
         result = evaluate_text(
             model,
             options.data,
-            text_options(options),
+            shared.text_options(options),
             batch_size=options.batch_size,
             words=options.words if has_rows else words,
             per_sentence=options.per_sentence is not None,

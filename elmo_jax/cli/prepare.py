@@ -2,28 +2,19 @@
 
 import argparse
 
-from elmo_jax.cli.options import (
-    SOURCES,
-    Commands,
-    add_model_options,
-    add_split_options,
-    add_text_options,
-    model_source,
-    text_options,
-    words_file,
-)
+from elmo_jax.cli import options as shared
 from elmo_jax.cli.values import anywhere, check_distinct, downloaded, output, source, tolerant_output, whole
 from elmo_jax.files import write_text
 
 
-def add_command(commands: Commands) -> None:
+def add_command(commands: shared.Commands) -> None:
     """Adds the commands `prepare` and `tokenize`."""
     parser = commands.add_parser(
         "prepare",
         help="prepare a training corpus from text",
         description="Counts words, chooses the vocabulary, holds out a part of the text and writes encoded blocks.",
     )
-    parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=SOURCES)
+    parser.add_argument("sources", nargs="+", type=source, metavar="SOURCE", help=shared.SOURCES)
     parser.add_argument("--out", type=anywhere, required=True, metavar="DIR", help="the corpus's folder")
     parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="largest number of words in the vocabulary")
     least = "least count in the training text of a word in the vocabulary (default: 2, or 1 with --vocab-size)"
@@ -32,8 +23,8 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--vocab", type=downloaded, metavar="FILE", help=exactly)
     first = "use this vocabulary, a file or an export, followed by the words chosen as above"
     parser.add_argument("--extend-vocab", type=downloaded, metavar="FILE", help=first)
-    add_split_options(parser)
-    add_text_options(parser)
+    shared.add_split_options(parser)
+    shared.add_text_options(parser)
     beam = (
         "prepare on Apache Beam, with these pipeline options of Beam, as in --beam='--runner=FlinkRunner"
         " --flink_master=HOST:8081'; needs elmo_jax[beam]; the result is the same"
@@ -47,10 +38,10 @@ def add_command(commands: Commands) -> None:
         description="Writes running text as embed reads it, one tokenized sentence per line, split by the rules with"
         " which prepare split the text of the biLM. A text that is tokenized already stays as it is.",
     )
-    add_model_options(parser)
-    parser.add_argument("text", type=source, metavar="TEXT", help=SOURCES)
+    shared.add_model_options(parser)
+    parser.add_argument("text", type=source, metavar="TEXT", help=shared.SOURCES)
     parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
-    add_text_options(parser)
+    shared.add_text_options(parser)
     parser.set_defaults(run=_tokenize)
 
 
@@ -58,9 +49,10 @@ def _prepare(options: argparse.Namespace) -> int:
     from elmo_jax.data.prepare.options import PrepareOptions
     from elmo_jax.data.prepare.pipeline import describe, prepare
 
-    with words_file(options.vocab) as (words, code), words_file(options.extend_vocab) as (first_words, first_code):
+    whole, first = shared.words_file(options.vocab), shared.words_file(options.extend_vocab)
+    with whole as (words, code), first as (first_words, first_code):
         chosen = PrepareOptions(
-            text_options(options).in_language(code or first_code or "en"),
+            shared.text_options(options).in_language(code or first_code or "en"),
             vocabulary_size=options.vocab_size,
             min_count=options.min_count,
             vocabulary_file=words,
@@ -81,8 +73,8 @@ def _tokenize(options: argparse.Namespace) -> int:
     from elmo_jax.runs.progress import print_above
 
     check_distinct({"--out": options.out}, {"MODEL": options.model}, [options.text])
-    language = open_bilm(model_source(options)).language
-    sentences = read_text(options.text, text_options(options).in_language(language))
+    language = open_bilm(shared.model_source(options)).language
+    sentences = read_text(options.text, shared.text_options(options).in_language(language))
     text = "".join(" ".join(words) + "\n" for words in sentences)
     if options.out:
         write_text(options.out, text)

@@ -3,24 +3,12 @@
 import argparse
 import dataclasses
 
-from elmo_jax.cli.options import (
-    SOURCES,
-    Commands,
-    add_model_options,
-    add_process_options,
-    add_run_options,
-    add_split_options,
-    add_text_options,
-    connection,
-    model_source,
-    run_of,
-    text_options,
-)
+from elmo_jax.cli import options as shared
 from elmo_jax.cli.values import anywhere, local, number, source
 from elmo_jax.errors import UserError
 
 
-def add_command(commands: Commands) -> None:
+def add_command(commands: shared.Commands) -> None:
     """Adds the commands `pretrain` and `finetune`."""
     parser = commands.add_parser(
         "pretrain",
@@ -29,8 +17,8 @@ def add_command(commands: Commands) -> None:
         epilog="Every setting can be overridden (--config.train.batch_size=64 --config.data.corpus=data/mine); elmo-jax"
         " settings FILE lists them all.",
     )
-    add_run_options(parser)
-    add_process_options(parser)
+    shared.add_run_options(parser)
+    shared.add_process_options(parser)
     parser.set_defaults(run=_pretrain, takes_settings=True)
 
     parser = commands.add_parser(
@@ -43,23 +31,23 @@ def add_command(commands: Commands) -> None:
         " for one epoch, with the batch, the optimizer and the precision that the model was trained with. `elmo-jax"
         " settings` lists them with their meaning; those of `finetune` apply to fine-tuning only.",
     )
-    add_model_options(parser, "--from")
-    data = f"{SOURCES}; or a prepared corpus"
+    shared.add_model_options(parser, "--from")
+    data = f"{shared.SOURCES}; or a prepared corpus"
     parser.add_argument("--data", nargs="+", type=source, required=True, metavar="SOURCE", help=data)
     parser.add_argument("--workdir", type=anywhere, required=True, metavar="DIR", help="the run's folder")
     parser.add_argument("--epochs", type=number(0, 1e6), metavar="N", help="number of times that the text is read")
     parser.add_argument("--config", type=local, metavar="FILE", help="a Python file with the settings of the training")
     original = "text on which forgetting is measured (default: the held-out text of the run that trained the model)"
     parser.add_argument("--original", nargs="+", type=source, metavar="SOURCE", help=original)
-    add_process_options(parser)
-    add_split_options(parser)
-    add_text_options(parser)
+    shared.add_process_options(parser)
+    shared.add_split_options(parser)
+    shared.add_text_options(parser)
     parser.set_defaults(run=_finetune, takes_settings=True)
 
 
 def _pretrain(options: argparse.Namespace) -> int:
-    name, workdir = run_of(options, "pretrain_")
-    with connection(options):
+    name, workdir = shared.run_of(options, "pretrain_")
+    with shared.connection(options):
         from elmo_jax.config_file import load_config
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.runs.result import print_summary
@@ -73,7 +61,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 
 
 def _finetune(options: argparse.Namespace) -> int:
-    with connection(options):
+    with shared.connection(options):
         from elmo_jax.config_file import load_config
         from elmo_jax.data.prepare.options import PrepareOptions
         from elmo_jax.distributed.collectives import check_equal, raise_on_all
@@ -86,7 +74,7 @@ def _finetune(options: argparse.Namespace) -> int:
         with raise_on_all():
             if options.config is not None:
                 config = load_config(options.config, options.overrides)
-            source = open_source(model_source(options))
+            source = open_source(shared.model_source(options))
             if options.config is None:
                 adam = "--config.train.optimizer.name=adam" in options.overrides
                 config = load_config(None, options.overrides, source.settings(adam))
@@ -102,7 +90,7 @@ def _finetune(options: argparse.Namespace) -> int:
             config = dataclasses.replace(config, train=train)
         divide_cpu(source.bilm.config.lstm, config.train.batch_size // config.train.accumulate)
         prepare = PrepareOptions(
-            text_options(options),
+            shared.text_options(options),
             heldout_fraction=options.heldout_fraction,
             heldout_sources=options.heldout,
             workers=options.workers,

@@ -124,13 +124,11 @@ def write_description(folder: epath.Path, splits: dict[str, list[Shard]]) -> Non
         filetype_suffix="array_record",
         template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
     )
-    described = [
-        tfds.core.SplitInfo(
-            split, [s.blocks for s in shards], sum(s.bytes for s in shards), template.replace(split=split)
-        )
-        for split, shards in splits.items()
-        if shards
-    ]
+    described = []
+    for split, shards in splits.items():
+        if shards:
+            lengths, size = [shard.blocks for shard in shards], sum(shard.bytes for shard in shards)
+            described.append(tfds.core.SplitInfo(split, lengths, size, template.replace(split=split)))
     with quiet_tfds():
         info = tfds.core.DatasetInfo(
             builder=tfds.core.DatasetIdentity(

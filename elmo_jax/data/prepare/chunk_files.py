@@ -146,9 +146,7 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     is_long_word = np.fromiter((len(word.encode()) > LONG_WORD for word in tokenized.types), bool, len(tokenized.types))
     unspaced = [chunk.pieces[index] for index in tokenized.unspaced]
     counts = {
-        "empty_lines": tokenized.empty_lines,
-        "special_words_dropped": tokenized.special_words_dropped,
-        "replaced_lines": tokenized.replaced_lines,
+        **tokenized.counts,
         "unspaced_documents": sum(piece.starts_document for piece in unspaced),
         "long_sentences": len(long),
         "long_sentence_words": int(long.sum()),

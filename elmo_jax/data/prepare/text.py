@@ -111,10 +111,8 @@ class Tokenized(NamedTuple):
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
     pieces: np.ndarray  # int32 `[pieces]`, the number of sentences of each piece
-    empty_lines: int  # the number of lines without a word (in running text, those between paragraphs or documents)
-    special_words_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
-    replaced_lines: int  # the number of lines with bytes that are not UTF-8
     unspaced: list[int]  # the indices of the pieces left out, since their words are not separated by spaces
+    counts: dict[str, int]  # the lines without a word, the `<S>` and `</S>` removed, and the lines that are not UTF-8
 
 
 def tokenize(chunk: Chunk) -> Tokenized:
@@ -125,14 +123,16 @@ def tokenize(chunk: Chunk) -> Tokenized:
     words: list[str] = []
     lengths: list[int] = []
     pieces: list[int] = []
-    empty_lines = special_words_dropped = 0
+    counts = {"empty_lines": 0, "special_words_dropped": 0, "replaced_lines": 0}
     are_words = chunk.format is Format.LINES
-    texts, replaced = zip(*(_decode(piece, chunk.errors, are_words) for piece in chunk.pieces), strict=True)
-    unspaced = [is_unspaced(text, are_words) for text in texts]
-    for text, leave_out in zip(texts, unspaced, strict=True):
-        if leave_out:
+    unspaced: list[int] = []
+    for index, piece in enumerate(chunk.pieces):
+        text, replaced_lines = _decode(piece, chunk.errors, are_words)
+        if is_unspaced(text, are_words):
+            unspaced.append(index)
             pieces.append(0)
             continue
+        counts["replaced_lines"] += replaced_lines
         lines = text.removesuffix("\n").split("\n") if text else []
         sentences_before = len(lengths)
         if are_words:
@@ -143,25 +143,23 @@ def tokenize(chunk: Chunk) -> Tokenized:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 length = len(sentence)
                 sentence = [w for w in sentence if w not in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)]
-                special_words_dropped += length - len(sentence)
+                counts["special_words_dropped"] += length - len(sentence)
             if sentence:
                 words += sentence
                 lengths.append(len(sentence))
             else:
-                empty_lines += are_words
+                counts["empty_lines"] += are_words
         if not are_words:
-            empty_lines += sum(not line or line.isspace() for line in lines)
+            counts["empty_lines"] += sum(not line or line.isspace() for line in lines)
         pieces.append(len(lengths) - sentences_before)
-    index = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    ids = {word: number for number, word in enumerate(dict.fromkeys(words))}
     return Tokenized(
-        types=list(index),
-        ids=np.fromiter(map(index.__getitem__, words), np.int32, len(words)),
+        types=list(ids),
+        ids=np.fromiter(map(ids.__getitem__, words), np.int32, len(words)),
         lengths=np.array(lengths, np.int32),
         pieces=np.array(pieces, np.int32),
-        empty_lines=empty_lines,
-        special_words_dropped=special_words_dropped,
-        replaced_lines=sum(lines for lines, left_out in zip(replaced, unspaced, strict=True) if not left_out),
-        unspaced=[index for index, left_out in enumerate(unspaced) if left_out],
+        unspaced=unspaced,
+        counts=counts,
     )
 
 
