@@ -99,10 +99,7 @@ class DataConfig:
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
     seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
     mixture: tuple[tuple[str, float], ...] = setting(
-        (),
-        "Pairs (name, weight): how often an epoch reads each source, such as ('news', 2.0); sources not listed have 1.",
-        least=0,
-        most=100,
+        (), "Pairs (name, weight): how often an epoch reads each source, by default once.", least=0, most=100
     )
 
     def check(self, where: str = "config.data") -> None:
@@ -170,11 +167,7 @@ class TrainConfig:
         ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb or trackio."
     )
     watchdog: float = setting(
-        30.0,
-        "The number of minutes without the end of a step after which a process ends, ten times as long for other work;"
-        " 0 means never.",
-        least=0,
-        most=1e6,
+        30.0, "Minutes without a step (tenfold for other work) that end the process; 0: never.", least=0, most=1e6
     )
     optimizer: OptimizerConfig = OptimizerConfig()
 
@@ -196,9 +189,7 @@ class EvaluationConfig:
         least=0,
     )
     batch_size: int = setting(
-        64,
-        "The number of rows that the text is divided into; each starts from a zero state, so the metric depends on it.",
-        least=1,
+        64, "The number of rows of the text; each starts from a zero state, so the metric depends on it.", least=1
     )
     unroll_steps: int = setting(64, "The number of tokens per row and pass; it affects speed and memory only.", least=1)
     vocabulary_chunk: int = setting(1024, "The words scored at a time; it affects speed and memory only.", least=1)
@@ -233,8 +224,7 @@ class FinetuneConfig:
         3, "The number of evaluations without a lower held-out perplexity that end the run; 0 means never.", least=0
     )
     optimizer: Literal["continue", "fresh"] = setting(
-        "continue",
-        "Whether Adagrad continues with the accumulators of a checkpoint of bilm-tf, or starts with new ones.",
+        "continue", "Whether Adagrad continues with the accumulators of a checkpoint of bilm-tf, or with new ones."
     )
     softmax_epochs: float = setting(
         1.0, "The number of epochs in which the softmax alone is trained, if the model has none.", least=0, most=1e6

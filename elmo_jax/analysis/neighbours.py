@@ -96,23 +96,12 @@ def nearest(
     number: int,
     layer: int = 2,
 ) -> list[list[Neighbour]]:
-    """Returns the nearest words of a text by cosine, for each query.
+    """Returns the `number` nearest words of a text by cosine for each query, nearest first; fewer if it has fewer.
 
-    A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours.
-
-    Args:
-      folder: the folder in which the vectors are kept as float16; later calls read them there.
-      bilm: the frozen biLM.
-      sentences: the text, all words of which are compared.
-      queries: at least one word in its sentence, which need not be in the text.
-      number: k.
-      layer: the layer whose vectors [forward; backward] are compared; the paper takes layer 2.
-
-    Returns:
-      The k nearest words for each query, nearest first; fewer if the text has fewer.
-
-    Raises:
-      UserError: the biLM does not have that layer, or a file cannot be written or is damaged.
+    A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours. The
+    vectors [forward; backward] of a layer are compared (the paper takes layer 2), which `folder` keeps as float16 for
+    later calls. A query need not be in the text. Raises `UserError` if the biLM does not have that layer, or a file
+    cannot be written or is damaged.
     """
     distinct = list(dict.fromkeys(words for words in sentences if words))
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]

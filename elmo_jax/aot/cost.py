@@ -55,12 +55,10 @@ def once(instruction: Instruction) -> float:
 
 
 def cost_of(program: HloModule, assume: Assume = once) -> Cost:
-    """Returns the sums over one step.
+    """Returns the sums over one step of a compiled program.
 
-    Args:
-      program: the compiled program.
-      assume: a function of an instruction. For a `while` whose number of iterations the program does not determine, it
-        returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
+    Of a `while` whose number of iterations the program does not determine, `assume` returns that number; of a
+    `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
     """
     total, collectives = 0.0, []
     for where, instruction, times, loops in runs(program, program.entry, assume):

@@ -101,11 +101,7 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
 def parse(text: str) -> HloModule:
-    """Parses the text of a program.
-
-    Raises:
-      ValueError: the text is not an HLO program.
-    """
+    """Parses the text of a program. Raises `ValueError` if it is not an HLO program."""
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     lines: list[Instruction] = []

@@ -77,8 +77,7 @@ class Compiled(NamedTuple):
 def find_target(topology: str) -> Target:
     """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`.
 
-    Raises:
-      UserError: the topology does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
+    Raises `UserError` if it does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
     """
     name, _, count = topology.partition(":")
     if name == "cpu" and count.isdigit() and int(count):
@@ -129,16 +128,10 @@ def step_shapes(
 
 
 def compile_step(config: Config, target: Target, vocabulary_size: int, word_types: int) -> Compiled:
-    """Compiles the training step, and shows on stderr what it is doing.
+    """Compiles the training step for a target, and shows on stderr what it is doing.
 
-    Args:
-      config: the settings; `train.batch_size` counts the rows of all devices.
-      target: the devices that the step would run on.
-      vocabulary_size: V, the words of the softmax.
-      word_types: the words of the lexicon, whose character ids every device holds.
-
-    Raises:
-      UserError: the number of devices does not divide the number of rows.
+    `vocabulary_size` is V, the words of the softmax, and `word_types` those of the lexicon, whose character ids every
+    device holds. Raises `UserError` if the number of devices does not divide the number of rows, that of all devices.
     """
     mesh = make_mesh(target.devices)
     check_rows(config.train.batch_size, mesh, config.train.accumulate)

@@ -83,10 +83,8 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
 def locked(workdir: epath.Path) -> Iterator[None]:
     """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
 
-    The folder is made if it is absent.
-
-    Raises:
-      UserError: another launch has the lock, which the message names, or the folder cannot be written.
+    The folder is made if it is absent. Raises `UserError` if another launch, which the message names, has the lock, or
+    the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with raise_on_all(), store_errors(workdir):

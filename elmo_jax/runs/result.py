@@ -50,10 +50,8 @@ def print_summary(
     """
     if isinstance(ended, Stopped):
         if is_primary():
-            print(
-                f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
-                " run the same command to resume"
-            )
+            where = f"at step {ended.step}, saved in {workdir}"
+            print(f"stopped by {ended.signal.name} {where}; run the same command to resume")
         return 128 + ended.signal
     if is_primary():
         if ended.already:
@@ -84,10 +82,8 @@ def best_effort(path: epath.Path) -> Iterator[None]:
         yield
     except Exception as error:  # of Matplotlib or of a disk, of any kind
         with contextlib.suppress(OSError):
-            print(
-                f"elmo-jax: warning: {path}: not written ({reason_of(error)}); the run goes on without it",
-                file=sys.stderr,
-            )
+            text = f"{path}: not written ({reason_of(error)}); the run goes on without it"
+            print(f"elmo-jax: warning: {text}", file=sys.stderr)
 
 
 def thousands(value: float) -> str:

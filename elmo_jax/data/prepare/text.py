@@ -291,10 +291,8 @@ def _moses(language: str) -> "MosesTokenizer":
 def is_unspaced(text: str, are_words: bool) -> bool:
     """Returns whether most letters of a text are of scripts without spaces between words, and it is not split.
 
-    Args:
-      text: the text.
-      are_words: whether the text should be words separated by spaces. If so, it counts as not split only if there are
-        as many such letters between two spaces as clauses have; otherwise it always does.
+    If its words should be separated by spaces (`are_words`), it counts as not split only if there are as many such
+    letters between two spaces as clauses have; otherwise it always does.
     """
     letters = sum(map(len, _RUNS.findall(text)))
     if not letters or 2 * letters < sum(map(str.isalpha, text)):
