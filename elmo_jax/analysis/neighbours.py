@@ -32,7 +32,6 @@ class Occurrence(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word itself."""
         return self.words[self.position]
 
     def shown(self, around: int = 12) -> str:

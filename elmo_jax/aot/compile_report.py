@@ -42,12 +42,10 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """Whether a device has enough memory."""
         return bool(self.compiled.text)
 
     @property
     def rows(self) -> int:
-        """The rows per device."""
         return self.config.train.batch_size // len(self.target.devices)
 
     @property
@@ -68,7 +66,6 @@ class Report:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The work of a step on one device."""
         return cost_of(parse(self.compiled.text), self.assume)
 
     def assume(self, instruction: Instruction) -> float:
@@ -158,7 +155,6 @@ class Report:
         }
 
     def describe(self) -> str:
-        """Returns the report as tables for the terminal."""
         memory, chip = self.compiled.memory, self.target.chip
         fits = "fits" if self.fits else "does not fit"
         of = f" of {chip.usable / 1e9:.2f} that a program can have: {fits}" if chip else ""

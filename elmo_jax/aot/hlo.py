@@ -20,7 +20,6 @@ class Array(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.dims)
 
     @property
@@ -53,7 +52,6 @@ class Instruction(NamedTuple):
 
     @property
     def branches(self) -> list[str]:
-        """The names of the computations of a conditional."""
         if group := re.search(r"branch_computations=\{([^}]*)\}", self.attributes):
             return re.findall(r"[\w.\-]+", group[1])
         names = [self.called("true_computation"), self.called("false_computation")]
@@ -79,7 +77,6 @@ class Computation:
 
     @functools.cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """The parameters by their numbers."""
         return {int(i.arguments): i for i in self.instructions.values() if i.opcode == "parameter"}
 
     def inputs(self, instruction: Instruction) -> list[Instruction]:

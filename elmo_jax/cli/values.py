@@ -30,7 +30,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        """Raises `UserError` with the message in one line."""
         raise UserError(f"{one_line(message)}; see: {self.prog} --help")
 
 

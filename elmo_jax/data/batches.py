@@ -139,7 +139,6 @@ class BatchSettings:
 
     @classmethod
     def of(cls, config: Config, vocabulary_size: int) -> "BatchSettings":
-        """Makes the settings from those of an experiment."""
         train, directions = config.train, len(config.model.directions)
         sizes = (train.batch_size, train.unroll_steps, train.negatives, vocabulary_size)
         return cls(*sizes, config.data.seed, train.seed, directions)

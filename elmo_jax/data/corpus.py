@@ -93,7 +93,6 @@ class Corpus:
         return np.array([int(count) for _, count in self._lexicon()], np.int64)
 
     def vocabulary(self) -> list[str]:
-        """Returns the words of the softmax, by id."""
         return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
 
     def char_ids(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:

@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_machine
@@ -78,12 +78,11 @@ def check_connected() -> None:
 
     if jax.distributed.is_initialized() or _is_alone:
         return
-    environment = os.environ
-    numbers = {name: environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
-    if "SLURM_STEP_NODELIST" not in environment:  # in a batch script, and not started by srun: there is one process
+    numbers = {name: os.environ.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    if "SLURM_STEP_NODELIST" not in os.environ:  # in a batch script, and not started by srun: there is one process
         numbers.pop("SLURM_NTASKS")
-    numbers["TPU_WORKER_HOSTNAMES"] = str(environment.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
-    if _in_indexed_job(environment):
+    numbers["TPU_WORKER_HOSTNAMES"] = str(os.environ.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
+    if _in_indexed_job():
         numbers["JOB_COMPLETION_INDEX"] = "2"
     launched = next((name for name, number in numbers.items() if number not in ("", "0", "1")), None)
     if launched or jax.process_count() > 1:
@@ -93,8 +92,8 @@ def check_connected() -> None:
         )
 
 
-def _in_indexed_job(environment: Mapping[str, str]) -> bool:
-    return "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
+def _in_indexed_job() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
 
 
 def _leave(error: BaseException) -> NoReturn:
@@ -143,8 +142,7 @@ def _join_launched(heartbeat: int) -> bool:
     """Connects to the processes that a launcher started, if JAX detects one; returns whether there are others."""
     from elmo_jax.distributed.mesh import is_in_use
 
-    environment = os.environ
-    if environment.get("SLURM_NTASKS") == "1":
+    if os.environ.get("SLURM_NTASKS") == "1":
         return False
     if is_in_use():  # called from a program that uses JAX already
         check_connected()
@@ -152,13 +150,13 @@ def _join_launched(heartbeat: int) -> bool:
     try:
         with warnings.catch_warnings(record=True) as warned:  # shown below, and only in an indexed job of Kubernetes
             warnings.simplefilter("always")
-            _initialize(heartbeat, local_device_ids=_devices_of_node(environment))
+            _initialize(heartbeat, local_device_ids=_devices_of_node())
     except (UserError, PeerLost):
         raise
     except Exception as error:  # the clients of the launchers raise exceptions of any kind
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_CONNECTED} ({_one_line(error)}); {_BY_HAND}") from error
-        if _in_indexed_job(environment):  # there are many pods, and each would train a separate model
+        if _in_indexed_job():  # there are many pods, and each would train a separate model
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
             raise UserError(f"{_NOT_CONNECTED} ({_one_line(advice)}); {_BY_HAND}") from None
         return False
@@ -167,10 +165,10 @@ def _join_launched(heartbeat: int) -> bool:
     return jax.process_count() > 1
 
 
-def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
+def _devices_of_node() -> list[int] | None:
     """Returns all GPUs of a Slurm node that runs one task, to which JAX would give the first one alone; else None."""
-    tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", environment.get("SLURM_TASKS_PER_NODE", ""))
-    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", os.environ.get("SLURM_TASKS_PER_NODE", ""))
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
     if gpus.isdecimal() and all(re.fullmatch(r"1(\(x\d+\))?", part) for part in tasks.split(",")):
         return list(range(int(gpus)))
     return None

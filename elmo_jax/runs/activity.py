@@ -48,7 +48,6 @@ class Activity:
         self._seconds = {phase: value + seconds.get(phase, 0.0) for phase, value in self._seconds.items()}
 
     def advance(self) -> None:
-        """Notes that the work progresses."""
         self.progressed = time.monotonic()
 
     def enter(self, phase: str) -> str:
@@ -68,7 +67,6 @@ class Activity:
             self.enter(before)
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds of each phase so far."""
         self.enter(self.phase)
         return dict(self._seconds)
 

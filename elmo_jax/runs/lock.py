@@ -60,7 +60,6 @@ class Holder:
             return None
 
     def as_json(self) -> bytes:
-        """Returns the content of a lock file."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     def __str__(self) -> str:

@@ -149,7 +149,6 @@ class Records:
         self.records, self.evaluations = list(records), dict(evaluations or {})
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record."""
         self.records.append({"step": step, **values})
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
@@ -284,7 +283,6 @@ class MetricsLog(Records):
         self._retry = time.monotonic() + (_RETRY_SECONDS if waits else 0)
 
     def close(self) -> None:
-        """Writes what is missing, and ends the trackers."""
         self.flush()
         for tracker in self._trackers:
             tracker.close()

@@ -46,7 +46,6 @@ class RunProgress:
         self._shown, self._description = time.monotonic(), ""  # when something was shown, and the newest metrics
 
     def advance(self) -> None:
-        """Counts one unit of work."""
         self._bar.update(1)
 
     def show(self, text: str, done: int, seconds_left: float) -> None:
@@ -75,7 +74,6 @@ class RunProgress:
                 sys.stdout.flush()
 
     def close(self) -> None:
-        """Ends the live line."""
         self._bar.close()
 
 
@@ -117,7 +115,6 @@ class Progress:
         self._skipped_work += units if work is None else work
 
     def line(self) -> str:
-        """Returns the line that is shown now."""
         seconds = time.monotonic() - self._began
         here = self._units - self._skipped_units
         if not here:

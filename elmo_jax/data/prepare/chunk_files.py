@@ -57,7 +57,6 @@ class Planned(NamedTuple):
 
     @classmethod
     def of_json(cls, value: Any) -> "Planned":
-        """Returns the chunk that was written as JSON."""
         return cls(tuple(value[0]), *value[1:])
 
     def divide(self, starts: np.ndarray, sentences: int) -> tuple[np.ndarray, np.ndarray]:
@@ -116,7 +115,6 @@ class Summary(NamedTuple):
 
     @classmethod
     def of_json(cls, value: Any) -> "Summary":
-        """Returns the summary that was written as JSON."""
         key, text_bytes, words, bounds, *others = value
         return cls(tuple(key), text_bytes, words, Boundaries(*bounds), *others)
 

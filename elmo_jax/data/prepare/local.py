@@ -75,7 +75,6 @@ class LocalRunner:
         return sorted(self._counts.items(), key=self._order)
 
     def number(self, chunks: Sequence[Planned]) -> None:
-        """Writes the ids of the words of every chunk."""
         ids = {word: number for number, (word, _) in enumerate(self.entries())}
         for chunk in chunks:
             words = read_chunk(self._folder, chunk.key).types

@@ -132,7 +132,6 @@ class PrepareOptions:
 
     @property
     def fraction(self) -> float:
-        """The fraction of the units to hold out."""
         if self.heldout_fraction is None:
             return 0.0 if self.heldout_sources else DEFAULT_HELDOUT_FRACTION
         return float(self.heldout_fraction)

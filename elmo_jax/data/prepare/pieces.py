@@ -153,7 +153,6 @@ class Part:
     language: str
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yields the text in order, in chunks of about `CHUNK_BYTES`."""
         waiting: list[Piece] = []
         size = number = 0
 

@@ -68,7 +68,6 @@ class Format(enum.StrEnum):
 
     @property
     def has_paragraph_lines(self) -> bool:
-        """Whether every line is a paragraph."""
         return self in (Format.DOCUMENTS, Format.DOCUMENT_LINES)
 
 
@@ -100,7 +99,6 @@ class Chunk(NamedTuple):
 
     @property
     def read(self) -> int:
-        """The bytes of the source's files that were read so far, as they are on disk."""
         return self.pieces[-1].read
 
 

@@ -41,7 +41,6 @@ class TfdsText:
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
 
     def parts(self) -> Iterator["TfdsText"]:
-        """Yields this source."""
         yield self
 
     def pieces(self) -> Iterator[Piece]:
