@@ -52,8 +52,7 @@ class Neighbour(NamedTuple):
 def read_text(source: str, options: TextOptions) -> list[Words]:
     """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats.
 
-    Raises:
-      UserError: there is no such text, it has no words or words without spaces between them, or it is not UTF-8.
+    Raises `UserError` if there is no such text, it has no words or no spaces between them, or it is not UTF-8.
     """
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)

@@ -23,8 +23,8 @@ from elmo_jax.data.lexicon import LEXICON, VOCABULARY, read_vocabulary
 from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.chunk_files import PIECE
 from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
-from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.sources import Files, check_field, check_read_once, file_digest, open_sources, say_formats
+from elmo_jax.data.prepare.options import RECORDS, PrepareOptions, TextOptions
+from elmo_jax.data.prepare.sources import Files, check_read_once, file_digest, open_sources, say_formats
 from elmo_jax.data.prepare.text import LONG_SENTENCE
 from elmo_jax.data.prepare.write import CorpusWriter, Text
 from elmo_jax.distributed.cpu import available_cores
@@ -169,7 +169,9 @@ def _open(sources: Sequence[str], options: PrepareOptions) -> Text:
     trained = [s.without(heldout) if isinstance(s, Files) else s for s in open_sources(sources, options.text)]
     text = [*trained, *heldout]
     check_read_once(text)
-    check_field(text, options.text)
+    if options.text.field != TextOptions.field and not any(source.format in RECORDS for source in text):
+        what = f"--field {options.text.field}: {text[0].name} is read as {text[0].format}, which has no fields"
+        raise UserError(f"{what}; leave it out, or name the format with --format ({' or '.join(RECORDS)})")
     say_formats(text, options.progress)
     names = [files.named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
     return Text(text, len(sources), [name or (OTHERS if any(names) else "") for name in names])

@@ -154,15 +154,6 @@ def _identities(path: AnyPath) -> tuple[Hashable, Hashable]:
     return (status.st_dev, status.st_ino), without_suffix(path.resolve())
 
 
-def check_field(sources: Sequence[Source], options: TextOptions) -> None:
-    """Raises `UserError` if a field is named, and none of the sources has fields."""
-    if options.field != TextOptions.field and not any(source.format in RECORDS for source in sources):
-        raise UserError(
-            f"--field {options.field}: {sources[0].name} is read as {sources[0].format}, which has no fields; leave it"
-            f" out, or name the format with --format ({' or '.join(RECORDS)})"
-        )
-
-
 def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
     """Returns the options for reading a second text, whose format may differ from that of the first."""
     options = dataclasses.replace(options, format="auto")
