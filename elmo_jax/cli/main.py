@@ -29,7 +29,7 @@ To pretrain and evaluate a biLM:
 """
 
 # The modules of `elmo_jax.cli` that define a command, in the order of the help.
-COMMANDS = "prepare train evaluate export embed task demo settings compile"
+COMMANDS = "prepare train export embed task demo settings"
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()

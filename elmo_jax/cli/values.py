@@ -68,38 +68,31 @@ def number(least: float | None = None, most: float | None = None) -> Callable[[s
     return parse
 
 
-def local(text: str) -> Path:
-    """Returns a path on this machine, which may begin with `~`."""
-    return _given(files.local, text)
+def _path(function: Callable[[str], AnyPath]) -> Callable[[str], AnyPath]:
+    """Returns the type of what a function returns for a path."""
+
+    def parse(text: str) -> AnyPath:
+        if text == "-":
+            hint = "which is no standard stream here; a file '-' is ./-"
+            raise argparse.ArgumentTypeError(f"expected a path, got '-', {hint}")
+        try:
+            return function(text)
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
 
 
-def anywhere(text: str) -> epath.Path:
-    """Returns a path on this machine or in a bucket (`gs://…`)."""
-    return _given(files.parse_path, text)
+def _fetched(name: str) -> str | os.PathLike[str]:
+    from elmo_jax.checkpoints.hub import fetched  # downloads what is on the Hub, `hf:USER/NAME`, or at a URL
+
+    return fetched(name)
 
 
-def bilm(text: str) -> Path | epath.Path:
-    """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, or at a URL is downloaded unless it is cached."""
-    from elmo_jax.checkpoints.hub import fetched
-
-    return _given(lambda name: files.parse_path(fetched(name)), text)
-
-
-def downloaded(text: str) -> Path:
-    """Returns the path of a file on this machine, or of one on the Hub or at a URL, which is downloaded."""
-    from elmo_jax.checkpoints.hub import fetched
-
-    return _given(lambda name: files.local(fetched(name)), text)
-
-
-def _given(function: Callable[[str], AnyPath], text: str) -> AnyPath:
-    if text == "-":
-        hint = "which is no standard stream here; a file '-' is ./-"
-        raise argparse.ArgumentTypeError(f"expected a path, got '-', {hint}")
-    try:
-        return function(text)
-    except UserError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+local = _path(files.local)  # a path on this machine, which may begin with `~`
+anywhere = _path(files.parse_path)  # a path on this machine or in a bucket (`gs://…`)
+bilm = _path(lambda name: files.parse_path(_fetched(name)))
+downloaded = _path(lambda name: files.local(_fetched(name)))
 
 
 def output(text: str) -> Path:

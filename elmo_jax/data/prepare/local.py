@@ -102,7 +102,12 @@ def _in_processes(
     try:
         multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
         for item in chain(first, items):
-            waiting.append((item, _submitted(pool, function, item)))
+            # A call may start a worker, which inherits that Ctrl-C is blocked: the main process handles it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                waiting.append((item, pool.submit(function, item)))
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             if len(waiting) > 2 * workers:  # bounds the memory for items
                 item, result = waiting.popleft()
                 yield item, result.result()
@@ -112,15 +117,6 @@ def _in_processes(
         raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _submitted(pool: ProcessPoolExecutor, function: Callable[[Item], Result], item: Item) -> Future[Result]:
-    """Submits a call, which may start a worker; it inherits that Ctrl-C is blocked: the main process handles it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(function, item)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:
