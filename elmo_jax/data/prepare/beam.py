@@ -25,7 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare import chunk_files
 from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk, Key
@@ -52,7 +52,7 @@ class BeamRunner(LocalRunner):
         call = beam.Map(lambda item: (item[0], function(item[1])))
         return (result for _, result in self._run(lambda pipeline: self._spread(pipeline, numbered) | call))
 
-    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
+    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[chunk_files.Summary]:
         of_text = list(parts)
         values = self._run(
             lambda pipeline: (
@@ -66,9 +66,9 @@ class BeamRunner(LocalRunner):
         for _, summary, mistake in values:
             if mistake:
                 raise UserError(mistake)
-            yield Summary.of_json(summary)
+            yield chunk_files.Summary.of_json(summary)
 
-    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
+    def count(self, chunks: Sequence[chunk_files.Planned], given: Sequence[str]) -> list[chunk_files.Sizes]:
         """Counts the words of the training text into a file per bucket, and returns the sizes."""
         self._given = given
         self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
@@ -98,7 +98,7 @@ class BeamRunner(LocalRunner):
             yield word, count
             number, last = number + 1, word
 
-    def number(self, chunks: Sequence[Planned]) -> None:
+    def number(self, chunks: Sequence[chunk_files.Planned]) -> None:
         for bucket, numbers in enumerate(self._numbers):
             write_bytes(self._file(f"{bucket}.numbers"), numbers.tobytes())
         self._run(
@@ -168,11 +168,11 @@ def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
         yield (*part.key, _FAILED), str(error)
 
 
-def _tokenized(chunk: Chunk | tuple[Key, str], folder: epath.Path) -> tuple[Key, Summary | None, str]:
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: epath.Path) -> tuple[Key, chunk_files.Summary | None, str]:
     if not isinstance(chunk, Chunk):
         return chunk[0], None, chunk[1]
     try:
-        return chunk.key, write_chunk(chunk, folder)[0], ""
+        return chunk.key, chunk_files.write_chunk(chunk, folder)[0], ""
     except UserError as error:
         return chunk.key, None, str(error)
 
@@ -186,8 +186,8 @@ def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.nda
 
 
 def _counted(item: Any, folder: epath.Path, buckets: int) -> Iterator[Any]:
-    chunk = Planned.of_json(item)
-    words, counts, sizes = count_words(folder, chunk)
+    chunk = chunk_files.Planned.of_json(item)
+    words, counts, sizes = chunk_files.count_words(folder, chunk)
     yield beam.pvalue.TaggedOutput("sizes", (chunk.key, sizes))
     for bucket, indices, text in _by_bucket(words, buckets):
         yield bucket, (text, counts[indices])
@@ -213,8 +213,8 @@ def _read_bucket(prefix: str, bucket: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _words(item: Any, folder: epath.Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
-    key = Planned.of_json(item).key
-    for bucket, indices, text in _by_bucket(read_chunk(folder, key).types, buckets):
+    key = chunk_files.Planned.of_json(item).key
+    for bucket, indices, text in _by_bucket(chunk_files.read_chunk(folder, key).types, buckets):
         yield bucket, (key, indices, text)
 
 
@@ -232,5 +232,5 @@ def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], f
     ids = np.empty(sum(len(indices) for indices, _ in values), np.int32)
     for indices, numbers in values:
         ids[indices] = numbers
-    write_ids(folder, chunk[0], ids)
+    chunk_files.write_arrays(folder, chunk[0], chunk_files.IDS, ids)
     return (chunk[0],)

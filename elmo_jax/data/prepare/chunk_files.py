@@ -134,7 +134,7 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
     Raises `UserError` as `tokenize`.
     """
     try:
-        return Summary.of_json(json.loads(_read(folder, chunk.key, PIECE)[0].tobytes())), True
+        return Summary.of_json(json.loads(read_arrays(folder, chunk.key, PIECE)[0].tobytes())), True
     except (FileNotFoundError, UserError):
         pass
     tokenized = tokenize(chunk)
@@ -161,13 +161,13 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
         str(unspaced_error(unspaced[0])) if unspaced else "",
     )
     texts = (np.frombuffer(text.encode(), np.uint8) for text in (json.dumps(summary), "\n".join(tokenized.types)))
-    _write(folder, chunk.key, PIECE, *texts, tokenized.ids, tokenized.lengths, starts)
+    write_arrays(folder, chunk.key, PIECE, *texts, tokenized.ids, tokenized.lengths, starts)
     return summary, False
 
 
 def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
     """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
-    _, types, ids, lengths, starts = _read(folder, key, PIECE)
+    _, types, ids, lengths, starts = read_arrays(folder, key, PIECE)
     return ChunkText(types.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 
 
@@ -180,21 +180,12 @@ def count_words(folder: epath.Path, chunk: Planned) -> tuple[list[str], np.ndarr
     return text.types, counts, np.array(sizes).tolist()
 
 
-def write_ids(folder: epath.Path, key: Key, ids: np.ndarray) -> None:
-    """Writes the ids in the lexicon of the distinct words of a chunk: int32 `[types]`."""
-    _write(folder, key, IDS, ids)
-
-
-def read_ids(folder: epath.Path, key: Key) -> np.ndarray:
-    """Returns what `write_ids` wrote."""
-    return _read(folder, key, IDS)[0]
-
-
 def _path(folder: epath.Path, key: Key, suffix: str) -> epath.Path:
     return folder / f"{'-'.join(f'{number:06}' for number in key)}{suffix}"
 
 
-def _write(folder: epath.Path, key: Key, suffix: str, *arrays: np.ndarray) -> None:
+def write_arrays(folder: epath.Path, key: Key, suffix: str, *arrays: np.ndarray) -> None:
+    """Writes a file of a chunk; that with `IDS` has the ids in the lexicon of its distinct words, int32 `[types]`."""
     content = io.BytesIO()
     for array in arrays:
         np.save(content, array)
@@ -202,7 +193,8 @@ def _write(folder: epath.Path, key: Key, suffix: str, *arrays: np.ndarray) -> No
     write_bytes(_path(folder, key, suffix), zlib.crc32(data).to_bytes(4) + data)
 
 
-def _read(folder: epath.Path, key: Key, suffix: str) -> list[np.ndarray]:
+def read_arrays(folder: epath.Path, key: Key, suffix: str) -> list[np.ndarray]:
+    """Returns what `write_arrays` wrote. Raises `UserError` if the file is damaged."""
     path = _path(folder, key, suffix)
     content = path.read_bytes()
     data, arrays = io.BytesIO(content[4:]), []

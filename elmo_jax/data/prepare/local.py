@@ -22,7 +22,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare import chunk_files
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
@@ -46,10 +46,10 @@ class LocalRunner:
         """Yields the results of a function, values of JSON, in order; `workers` are the most processes."""
         return (result for _, result in _in_processes(function, items, workers or self._workers))
 
-    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
+    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[chunk_files.Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
-        part, on_disk, write = (0, 0), 0, functools.partial(write_chunk, folder=self._folder)
+        part, on_disk, write = (0, 0), 0, functools.partial(chunk_files.write_chunk, folder=self._folder)
         with Progress("reading the text", "words", size, self._show) as bar:
             for chunk, (summary, was_there) in _in_processes(write, chunks, self._workers):
                 if chunk.key[:2] != part:
@@ -58,12 +58,12 @@ class LocalRunner:
                 on_disk = chunk.read
                 yield summary
 
-    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
+    def count(self, chunks: Sequence[chunk_files.Planned], given: Sequence[str]) -> list[chunk_files.Sizes]:
         """Counts the words of the training text, of which those of `given` come first, and returns the sizes."""
         self._counts, self._order, all_sizes = dict.fromkeys(given, 0), order_of(given), []
         with Progress("counting the words", "chunks", len(chunks), self._show) as bar:
             for chunk in chunks:
-                types, counts, sizes = count_words(self._folder, chunk)
+                types, counts, sizes = chunk_files.count_words(self._folder, chunk)
                 for word, count in zip(types, counts.tolist(), strict=True):
                     self._counts[word] = self._counts.get(word, 0) + count
                 all_sizes.append(sizes)
@@ -74,11 +74,12 @@ class LocalRunner:
         """Returns all words with their counts, in the order of the lexicon."""
         return sorted(self._counts.items(), key=self._order)
 
-    def number(self, chunks: Sequence[Planned]) -> None:
+    def number(self, chunks: Sequence[chunk_files.Planned]) -> None:
         ids = {word: number for number, (word, _) in enumerate(self.entries())}
         for chunk in chunks:
-            words = read_chunk(self._folder, chunk.key).types
-            write_ids(self._folder, chunk.key, np.array([ids[word] for word in words], np.int32))
+            words = chunk_files.read_chunk(self._folder, chunk.key).types
+            numbers = np.array([ids[word] for word in words], np.int32)
+            chunk_files.write_arrays(self._folder, chunk.key, chunk_files.IDS, numbers)
 
 
 def _in_processes(

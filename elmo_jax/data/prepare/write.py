@@ -21,7 +21,7 @@ from elmo_jax.data import blocks
 from elmo_jax.data.blocks import SPLITS, Shard, cut_blocks, write_description, write_shard
 from elmo_jax.data.corpus import BLOCKS, checksums
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, write_lexicon
-from elmo_jax.data.prepare.chunk_files import Planned, Sizes, Summary, divide, read_chunk, read_ids
+from elmo_jax.data.prepare.chunk_files import IDS, Planned, Sizes, Summary, divide, read_arrays, read_chunk
 from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import parts
@@ -222,4 +222,4 @@ def _encoded(spool: epath.Path, chunk: Planned, start: int, shard: dict[str, Any
     marked = np.where(keep, text.lengths.astype(np.int64) + 1, 0)
     begins = start + np.cumsum(marked) - marked
     keep &= (begins >= shard["from"]) & (begins < shard["from"] + blocks.SHARD_TOKENS)
-    return read_ids(spool, chunk.key)[text.ids[np.repeat(keep, text.lengths)]], text.lengths[keep]
+    return read_arrays(spool, chunk.key, IDS)[0][text.ids[np.repeat(keep, text.lengths)]], text.lengths[keep]
