@@ -125,72 +125,58 @@ def chain(name: str, title: str, texts: Sequence[str], at: dict[int, str], resul
     drawing.write(name)
 
 
-def tasks() -> None:
-    """Draws the model of each task."""
-    first, second = "ELMo|at the input", "ELMo|at the output"
-    chain(
+INPUT, OUTPUT = "ELMo|at the input", "ELMo|at the output"
+TASKS: tuple[tuple[str, str, str, dict[int, str], str], ...] = (  # the arguments of `chain`, the layers divided by /
+    (
         "task_squad",
         "BiDAF with self-attention",
-        (
-            "question and|paragraph",
-            "biGRU|of each",
-            "join",
-            "attention|(BiDAF)",
-            "self-attention|+ residual",
-            "2 biGRUs",
-        ),
-        {1: first, 2: second},
+        "question and|paragraph / biGRU|of each / join / attention|(BiDAF) / self-attention|+ residual / 2 biGRUs",
+        {1: INPUT, 2: OUTPUT},
         "first, last word|of the answer",
-    )
-    chain(
+    ),
+    (
         "task_snli",
         "ESIM",
-        (
-            "premise and|hypothesis",
-            "biLSTM|of each",
-            "join",
-            "attention|between both",
-            "dense,|biLSTM",
-            "mean and|max, dense",
-        ),
-        {1: first, 2: second},
+        "premise and|hypothesis / biLSTM|of each / join / attention|between both / dense,|biLSTM / mean and|max, dense",
+        {1: INPUT, 2: OUTPUT},
         "3 classes",
-    )
-    chain(
+    ),
+    (
         "task_srl",
         "Interleaved highway LSTMs",
-        ("words and the|predicate's flag", "highway LSTMs|→ ← → ← …", "join", "softmax", "Viterbi|(BIO)"),
-        {1: first, 2: second},
+        "words and the|predicate's flag / highway LSTMs|→ ← → ← … / join / softmax / Viterbi|(BIO)",
+        {1: INPUT, 2: OUTPUT},
         "roles",
-    )
-    chain(
+    ),
+    (
         "task_coref",
         "Span ranking",
-        (
-            "document",
-            "biLSTM|per sentence",
-            "join",
-            "spans: ends,|head, width",
-            "mention scores,|keep 0.4 T",
-            "antecedent|scores",
-        ),
-        {1: first, 2: second},
+        "document / biLSTM|per sentence / join / spans: ends,|head, width / mention scores,|keep 0.4 T"
+        " / antecedent|scores",
+        {1: INPUT, 2: OUTPUT},
         "clusters",
-    )
-    chain(
+    ),
+    (
         "task_ner",
         "biLSTM-CRF",
-        ("words and|their characters", "biLSTM 1", "biLSTM 2", "join", "dense,|CRF"),
-        {1: first, 2: "ELMo as TagLM|after_first", 3: second},
+        "words and|their characters / biLSTM 1 / biLSTM 2 / join / dense,|CRF",
+        {1: INPUT, 2: "ELMo as TagLM|after_first", 3: OUTPUT},
         "entities",
-    )
-    chain(
+    ),
+    (
         "task_sst",
         "Biattentive classification network",
-        ("sentence", "dense,|biLSTM", "attention|to itself", "biLSTM", "join", "max, min, mean,|own attention"),
-        {1: first, 4: second},
+        "sentence / dense,|biLSTM / attention|to itself / biLSTM / join / max, min, mean,|own attention",
+        {1: INPUT, 4: OUTPUT},
         "5 classes",
-    )
+    ),
+)
+
+
+def tasks() -> None:
+    """Draws the model of each task."""
+    for name, title, texts, at, result in TASKS:
+        chain(name, title, texts.split(" / "), at, result)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,6 @@ def _token_vectors(
         characters = jnp.where(characters == 0, PADDING, characters - 1).reshape(-1, size)
         rows = 2 + jnp.arange(batch * steps).reshape(batch, steps)
     else:
-        characters = characters
         rows = jnp.where(words < 0, 1 - words, 0)
     characters = jnp.concatenate([bos_eos, characters.astype(jnp.int32)])  # [2 + U, W]
     exist = ((characters >= 0) & (characters < CHARACTERS)).all(-1, keepdims=True)
