@@ -118,9 +118,7 @@ def source(text: str) -> str:
     return text
 
 
-def check_distinct(
-    outputs: dict[str, Path | None], inputs: dict[str, str | os.PathLike[str]], texts: Sequence[str] = ()
-) -> None:
+def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, Any], texts: Sequence[str] = ()) -> None:
     """Raises `UserError` if a file to be written is another one of them, or a file that is read.
 
     All are by the names of their options: `outputs`, the files to be written, and `inputs`, the files and folders that

@@ -41,9 +41,7 @@ def read_result(folder: epath.Path) -> dict[str, Any] | None:
         return None
 
 
-def print_summary(
-    ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]
-) -> int:
+def print_summary(ended: Finished | Stopped, workdir: epath.Path, table: Callable[..., str]) -> int:
     """Prints how a run has ended, and returns the command's exit status.
 
     `table` makes the report of a complete run from its result and its folder.

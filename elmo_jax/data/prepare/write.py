@@ -104,9 +104,7 @@ class CorpusWriter:
             planned += divide([(c.key, c.boundaries) for c in chunks], has_documents, is_divisible, fraction)
         return sorted(planned)
 
-    def _sizes_of_sources(
-        self, chunks: Sequence[Planned], sizes: Sequence[Sizes]
-    ) -> dict[str, list[dict[str, int | None]]]:
+    def _sizes_of_sources(self, chunks: Sequence[Planned], sizes: Sequence[Sizes]) -> dict[str, list[dict[str, Any]]]:
         """Returns the numbers of documents (None if they are not marked), sentences and words of splits and sources."""
         counts = np.zeros((len(self.text.sources), *np.shape(sizes)[1:]), np.int64)
         np.add.at(counts, [chunk.key[0] for chunk in chunks], sizes)
