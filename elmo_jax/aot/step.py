@@ -162,7 +162,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
         "temporaries": analysis.temp_size_in_bytes,
         "program": analysis.generated_code_size_in_bytes,
     }
-    return Compiled(compiled.as_text() or "", memory, time.perf_counter() - began)
+    return Compiled(str(compiled.as_text()), memory, time.perf_counter() - began)
 
 
 def _parts(
