@@ -49,3 +49,7 @@ __all__ = [
     "tokenize",
     "with_bilm",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
