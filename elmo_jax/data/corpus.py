@@ -11,7 +11,7 @@ error.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -79,10 +79,10 @@ class Corpus:
         """The sha256 (hexadecimal) of lexicon and blocks, which is equal for equal text and settings on any machine."""
         return self.report["fingerprint"]
 
-    def _lexicon(self) -> list[list[str]]:
-        """Returns each word of the lexicon and its count, by id."""
-        lines = (self.path / LEXICON).read_bytes().decode().removesuffix("\n").split("\n")
-        return [line.split("\t") for line in lines]
+    def _lexicon(self) -> Iterator[list[str]]:
+        """Yields each word of the lexicon and its count, by id."""
+        for line in (self.path / LEXICON).read_bytes().decode().removesuffix("\n").split("\n"):
+            yield line.split("\t")
 
     def words(self) -> list[str]:
         """Returns the words of the whole lexicon, by id."""
