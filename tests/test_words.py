@@ -13,7 +13,7 @@ from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.embedding.embed_file import embed_file
 from elmo_jax.embedding.output_settings import Format, Settings
 from elmo_jax.embedding.words_file import embed_words
-from elmo_jax.tasks.snli.reader import read
+from elmo_jax.tasks.snli.task import read
 from elmo_jax.tasks.srl.reader import read_bio
 from elmo_jax.words import is_blank, split_words
 from tests.embedding.published import OPTIONS, WEIGHTS

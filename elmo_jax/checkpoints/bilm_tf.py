@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from elmo_jax import files
-from elmo_jax.checkpoints.download import is_url
-from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.export import GLOBAL_STEP, PretrainedBiLM
 from elmo_jax.checkpoints.hdf5 import published_name, published_shape
+from elmo_jax.checkpoints.hub import is_url
 from elmo_jax.checkpoints.layout import fingerprint, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import OPTIONS, read_options
-from elmo_jax.checkpoints.provenance import GLOBAL_STEP
 from elmo_jax.checkpoints.tensor_bundle import TensorBundle
 from elmo_jax.config import DIRECTIONS, ModelConfig
 from elmo_jax.data.lexicon import marks_first, words_by_line
@@ -99,10 +98,8 @@ class Checkpoint:
                 name = _variable(path, model) + slot
                 value = self._value(bundle, name, published_shape(path, shape)).reshape(shape)
                 if value.dtype != np.float32 or not np.isfinite(value).all() or (slot and value.min() <= 0):
-                    raise UserError(
-                        f"{self.path}: variable '{name}' has {value.dtype} numbers that are not all finite float32 (and"
-                        " above 0 in an accumulator); take another checkpoint"
-                    )
+                    problem = f"has {value.dtype} numbers that are not all finite float32 (above 0 in an accumulator)"
+                    raise UserError(f"{self.path}: variable '{name}' {problem}; take another checkpoint")
                 moved = path.startswith("softmax/") and words != lines
                 values[path] = value[[line_of[word] for word in words]] if moved else value
         return values, words or None
@@ -110,10 +107,8 @@ class Checkpoint:
     def _value(self, bundle: TensorBundle, name: str, shape: tuple[int, ...]) -> np.ndarray:
         actual = bundle.shapes.get(name)
         if actual and actual[1:] == shape[1:] and actual != shape and name.startswith("lm/softmax/"):
-            raise UserError(
-                f"{self.vocabulary}: {shape[0]:,} words, and the softmax of {self.path} has {actual[0]:,}; give the"
-                " vocabulary that it was trained with"
-            )
+            problem = f"{shape[0]:,} words, and the softmax of {self.path} has {actual[0]:,}"
+            raise UserError(f"{self.vocabulary}: {problem}; give the vocabulary that it was trained with")
         if actual != shape:
             what = "is missing" if actual is None else f"has shape {actual}"
             raise UserError(f"{self.path}: variable '{name}' {what}; expected shape {shape}, as {self.options} says")
@@ -131,11 +126,7 @@ def _variable(path: str, model: ModelConfig) -> str:
 
 
 def checkpoint_of(source: Any) -> Checkpoint | None:
-    """Returns the checkpoint that a `BiLMSource` names, or None if it names something else.
-
-    Raises:
-      UserError: a folder has several checkpoints, and its file `checkpoint` names none of them.
-    """
+    """Returns the checkpoint that a `BiLMSource` names, or None if it names something else."""
     options, given, vocabulary = (*source, None)[:3] if isinstance(source, tuple) else (None, source, None)
     if is_url(os.fspath(given)) or os.fspath(given).startswith(files.HUB) or files.in_bucket(given):
         return None

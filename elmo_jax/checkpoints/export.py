@@ -24,7 +24,6 @@ from safetensors import SafetensorError
 
 from elmo_jax import files
 from elmo_jax.checkpoints.layout import LAYOUT_VERSION, check_shapes, fingerprint, flatten, unflatten
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM
 from elmo_jax.config import ModelConfig
 from elmo_jax.errors import UserError
 from elmo_jax.runs.lock import store_errors
@@ -32,6 +31,8 @@ from elmo_jax.runs.progress import Progress
 from elmo_jax.settings import from_dict, to_dict
 
 NAME, SUFFIX = "bilm.safetensors", ".safetensors"
+# Keys of the provenance: the source model's fingerprint and provenance, and the step of a checkpoint of bilm-tf.
+FINETUNED_FROM, GLOBAL_STEP = "finetuned_from", "global_step"
 _KEY, _DIGEST = "elmo_jax", "sha256"
 _HEADER_BYTES = 100_000_000  # the most that safetensors reads
 # The entries of the JSON object and their types, besides `layout`.
@@ -44,7 +45,7 @@ Dtype = Literal["float32", "float16"]
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class PretrainedBiLM:
-    """A pretrained biLM: its architecture, parameters and vocabulary.
+    """A pretrained biLM.
 
     Attributes:
       config: the architecture.
@@ -64,11 +65,8 @@ class PretrainedBiLM:
         """Returns a few lines: the sizes, and what the provenance says of the training."""
         lstm, cnn = self.config.lstm, self.config.char_cnn
         each = "per direction" if len(self.config.directions) > 1 else "(forward only)"
-        softmax = (
-            "no softmax"
-            if "softmax" not in self.params
-            else f"softmax over {len(self.params['softmax']['bias']):,} words"
-        )
+        bias = self.params.get("softmax", {}).get("bias")
+        softmax = "no softmax" if bias is None else f"softmax over {len(bias):,} words"
         dense = sum(leaf.size for key, leaf in flatten(self.params).items() if not key.startswith("softmax/"))
         lines = [
             f"{type(self).__name__} {self.fingerprint[:12]}: {dense:,} parameters, {softmax}",
@@ -135,9 +133,8 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
     try:
         _read_description(file)
     except UserError as error:
-        raise UserError(
-            f"{file}: holds something else than an export, or a damaged one; choose another place or remove it"
-        ) from error
+        problem = "holds something else than an export, or a damaged one"
+        raise UserError(f"{file}: {problem}; choose another place or remove it") from error
 
 
 def export_bilm(
@@ -195,16 +192,14 @@ def export_bilm(
 
 
 def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np.ndarray]:
-    """Returns the leaves by key path as they are stored. Raises `UserError` for numbers that `dtype` cannot hold."""
     stored = {}
     for key, leaf in flatten(params).items():
         array = np.asarray(leaf)
         with np.errstate(over="ignore"):
             stored[key] = array.astype(dtype, order="C", copy=False)  # stored as they lie in memory
         if not jnp.issubdtype(array.dtype, jnp.floating) or not np.isfinite(stored[key]).all():
-            raise UserError(
-                f"{where}: parameter '{key}' ({array.dtype}): expected floating-point numbers, all finite in {dtype}"
-            )
+            expected = f"expected floating-point numbers, all finite in {dtype}"
+            raise UserError(f"{where}: parameter '{key}' ({array.dtype}): {expected}")
     return stored
 
 
@@ -224,11 +219,7 @@ def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | No
 
 
 def read_export(file: epath.Path) -> PretrainedBiLM:
-    """Reads the file of an export, and verifies it.
-
-    Raises:
-      UserError: the file is not an export, is damaged, or has another layout version.
-    """
+    """Reads and verifies the file of an export; raises `UserError` for what is none, damaged or of another version."""
     description = _read_description(file)
     with Progress(f"reading {file}"):
         try:
@@ -247,9 +238,7 @@ def read_export(file: epath.Path) -> PretrainedBiLM:
     for key, leaf in flat.items():
         if not np.isfinite(leaf).all():
             raise UserError(f"{file}: parameter '{key}' has numbers that are not finite; export an earlier step")
-    return PretrainedBiLM(
-        model, unflatten(flat), description["vocabulary"], description["info"], description["fingerprint"]
-    )
+    return PretrainedBiLM(model, unflatten(flat), description["vocabulary"], description["info"], actual)
 
 
 def _read_description(file: epath.Path) -> dict[str, Any]:
@@ -259,9 +248,8 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         metadata = json.loads(header)["__metadata__"]
         text, digest = str(metadata[_KEY]), metadata[_DIGEST]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(
-            f"{file}: not a biLM of elmo_jax, or a damaged one; give one that elmo-jax export wrote"
-        ) from None
+        problem = "not a biLM of elmo_jax, or a damaged one"
+        raise UserError(f"{file}: {problem}; give one that elmo-jax export wrote") from None
     if digest != hashlib.sha256(text.encode()).hexdigest():
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
     try:
@@ -270,10 +258,8 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
         raise UserError(f"{file}: '{_KEY}' in its metadata is not JSON; export the biLM again") from None
     layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
-        raise UserError(
-            f"{file}: layout version {layout}, this elmo_jax reads {LAYOUT_VERSION};"
-            " export the biLM again, or use the elmo_jax that wrote it"
-        )
+        problem = f"layout version {layout}, this elmo_jax reads {LAYOUT_VERSION}"
+        raise UserError(f"{file}: {problem}; export the biLM again, or use the elmo_jax that wrote it")
     for key, kind in _DESCRIPTION.items():
         if not isinstance(description.get(key, ...), kind):
             raise UserError(f"{file}: '{_KEY}' in its metadata has no valid '{key}'; export the biLM again")

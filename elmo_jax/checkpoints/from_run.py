@@ -1,22 +1,24 @@
 """Loads the biLM of a run's checkpoint, and opens the corpus that the run was trained on."""
 
 import os
+from typing import Any
 
 from etils import epath
 
 from elmo_jax import files
-from elmo_jax.checkpoints.export import PretrainedBiLM
+from elmo_jax.checkpoints.export import FINETUNED_FROM, GLOBAL_STEP, PretrainedBiLM
 from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.checkpoints.manifest import trained_since
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM, provenance
 from elmo_jax.checkpoints.softmax_layout import deinterleave
+from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config
-from elmo_jax.runs.perplexity import read_evaluations
+from elmo_jax.runs.perplexity import Perplexity, read_evaluations
 from elmo_jax.runs.progress import Progress
 from elmo_jax.runs.result import read_result
+from elmo_jax.settings import to_dict
 
 
 def load_run(run: str | os.PathLike[str], step: str | None = None) -> PretrainedBiLM:
@@ -65,11 +67,7 @@ def _chosen_step(run: epath.Path, checkpoints: Checkpoints, step: str | None) ->
 
 
 def corpus_of(run: epath.Path) -> Corpus:
-    """Opens the corpus that a run was trained on.
-
-    Raises:
-      UserError: the corpus no longer exists, or another one is in its place.
-    """
+    """Opens the corpus that a run was trained on; raises `UserError` if it is not there."""
     config, metadata = read_config(run)
     fingerprint = metadata["corpus_fingerprint"]
     # A fine-tuning run may have prepared its corpus in its own folder, which may have been moved since.
@@ -84,3 +82,32 @@ def corpus_of(run: epath.Path) -> Corpus:
     if corpus.fingerprint != fingerprint:
         raise UserError(f"{corpus.path}: not the corpus of {run} (its fingerprint differs); {remedy}")
     return corpus
+
+
+def first_step(finetuned_from: dict[str, Any] | None) -> int:
+    """Returns the step before the first update of a run: that of its source if it is of bilm-tf, otherwise 0."""
+    return (finetuned_from or {}).get(GLOBAL_STEP, 0)
+
+
+def provenance(
+    experiment: str,
+    step: int,
+    heldout: Perplexity | None,
+    config: Config,
+    corpus: Corpus,
+    finetuned_from: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Returns the `info` of an export of a step, with `SourceModel.history` of the source for a run that fine-tunes."""
+    settings = {name: part for name, part in to_dict(config).items() if name not in ("model", "data")}
+    info = {
+        "experiment": experiment,
+        "steps": step,
+        "tokens_seen": (step - first_step(finetuned_from)) * config.train.tokens_per_step,
+        "heldout_perplexity": heldout and heldout.as_dict(),
+        "corpus_fingerprint": corpus.fingerprint,
+        "language": corpus.language,
+        "corpus_sources": [files.short_name(source["source"]) for source in corpus.report["sources"]],
+        "evaluation_batch_size": config.evaluation.batch_size,
+        "settings": settings,
+    }
+    return info if finetuned_from is None else {**info, FINETUNED_FROM: finetuned_from}

@@ -7,7 +7,7 @@ Published arrays correspond one to one to the leaves of the parameter tree (`lay
 differs. The order of the kernel's rows (`[input; h]`) and of the gates (`i, j, f, o`), and the forget bias (not stored)
 are the same in both.
 
-A file may come from anywhere and is not trusted (see `hdf5_data`).
+A file may come from anywhere and is not trusted (see `hdf5_files`).
 """
 
 import logging
@@ -20,8 +20,7 @@ import h5py
 import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS
-from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
-from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.checkpoints.hdf5_files import check_fits, check_stored, new_hdf5, node_of, opened, stored_bytes
 from elmo_jax.checkpoints.layout import check_shapes, flatten, parameter_shapes, unflatten
 from elmo_jax.checkpoints.options import read_options, write_options
 from elmo_jax.config import DIRECTIONS, ModelConfig
@@ -54,11 +53,7 @@ _NAMES = (
 
 
 def published_name(path: str) -> str:
-    """Returns the published name of a key path of the tree.
-
-    Raises:
-      KeyError: the published format has no such parameter.
-    """
+    """Returns the published name of a key path of the tree; raises `KeyError` for another path."""
     return _renamed(path, 1, 0)
 
 
@@ -79,24 +74,10 @@ def published_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def tree_from_published(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Renames published arrays to the parameter tree.
-
-    Args:
-      arrays: the arrays by published name, which may include `softmax/W` [V, P] and `softmax/b` [V].
-
-    Returns:
-      The nested tree, whose arrays share memory with the given ones.
-
-    Raises:
-      UserError: the format has no array of some name.
-    """
+    """Renames published arrays, which may include `softmax/W` [V, P] and `softmax/b` [V], to the parameter tree."""
     flat = {}
     for name, array in arrays.items():
-        try:
-            path = _renamed(name, 0, 1)
-        except KeyError:
-            raise UserError(f"array '{name}': the published format has no such name") from None
-        flat[path] = array.reshape(array.shape[1:]) if name.startswith("CNN/W_cnn_") else array
+        flat[_renamed(name, 0, 1)] = array.reshape(array.shape[1:]) if name.startswith("CNN/W_cnn_") else array
     return unflatten(flat)
 
 
@@ -107,14 +88,7 @@ def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
-    """Reads a published biLM.
-
-    Args:
-      options: the path of `options.json`.
-      weights: the path of `weights.hdf5`.
-
-    Returns:
-      The architecture, and the parameter tree without softmax, as NumPy float32 arrays.
+    """Reads the architecture of a published biLM, and its parameter tree without softmax, as NumPy float32 arrays.
 
     Raises:
       UserError: a file cannot be read, is not an HDF5 file or is truncated; or a dataset is missing, has another shape
@@ -182,13 +156,7 @@ def unreadable_by_allennlp(model: ModelConfig) -> list[str]:
 def write_hdf5(
     options: str | os.PathLike[str], weights: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
 ) -> None:
-    """Writes a biLM in the published format, which has no softmax.
-
-    Args:
-      options: the path of `options.json`.
-      weights: the path of `weights.hdf5`.
-      model: the architecture.
-      params: the parameter tree; its softmax, if any, is left out.
+    """Writes a biLM in the published format, which has no softmax: that of `params`, if any, is left out.
 
     Raises:
       UserError: the tree does not fit `model`, the model has one direction, or a file cannot be written.

@@ -18,12 +18,7 @@ LAYOUT_VERSION = 1  # must be increased with any change of a key, a shape or the
 
 @functools.cache
 def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every parameter by its key path, joined by `/`.
-
-    Args:
-      model: the architecture.
-      vocabulary_size: V; None for a tree without softmax, as in the published HDF5 files.
-    """
+    """Returns the shape of every parameter by its key path; without `vocabulary_size`, of a tree without softmax."""
     bilm = BiLM(model, vocabulary_size or 0)
     # With this generator, drawing is one operation; with others it is thousands for the sizes that a file may claim.
     tree = jax.eval_shape(lambda: initial_params(bilm, jax.random.key(0, impl="unsafe_rbg")))
@@ -32,24 +27,16 @@ def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the leaves of a nested dict by their key paths, joined by `/`."""
-    flat: dict[str, Any] = traverse_util.flatten_dict(tree, sep="/")
-    return flat
+    return traverse_util.flatten_dict(tree, sep="/")
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the plain nested dict that `flatten` turns into `flat`."""
-    tree: dict[str, Any] = traverse_util.unflatten_dict(flat, sep="/")
-    return tree
+    return traverse_util.unflatten_dict(flat, sep="/")
 
 
 def check_shapes(actual: Mapping[str, tuple[int, ...]], model: ModelConfig, where: str) -> None:
-    """Raises `UserError` if the keys or shapes of a tree are not those of `model`, with or without a softmax.
-
-    Args:
-      found: the shapes by key path.
-      model: the architecture.
-      where: the origin of the tree, for the message.
-    """
+    """Raises `UserError` if the shapes by key path are not those of `model`, with or without a softmax."""
     kernel = actual.get("softmax/kernel", ())
     expected = parameter_shapes(model, kernel[0] if kernel else None)
     for path in sorted(expected.keys() | actual.keys()):

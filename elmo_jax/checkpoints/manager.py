@@ -47,12 +47,10 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 3, keep_every: int = 0) -> None:
-        """Opens a folder of checkpoints, which need not exist.
+        """Opens a folder of checkpoints, one folder per step, which need not exist.
 
-        Args:
-          directory: the folder, which holds one folder per step.
-          keep: the number of newest checkpoints to keep, at least 1; the one with the lowest score is kept as well.
-          keep_every: the interval of steps that are kept as well; 0 means none.
+        Kept are the newest `keep` checkpoints, at least 1, the one with the lowest score and, unless `keep_every` is 0,
+        those of every so many steps.
         """
         self._directory = files.absolute(directory)
         self._keep, self._keep_every = keep, keep_every
@@ -64,16 +62,14 @@ class Checkpoints:
         self._scores: dict[int, float] = {}  # by step
 
     def save(self, step: int, state: Any, score: float | None = None) -> None:
-        """Starts to save a state; returns as soon as the state may be changed or donated.
+        """Starts to save a state, after the save before is complete; returns once the state may be changed or donated.
 
-        The method first waits until the save before is complete. A step that this object saved or restored is not
-        written again; only its `score` is recorded.
+        A step that this object saved or restored is not written again; only its `score` is recorded.
 
         Args:
           step: the number of updates made.
           state: a pytree of `jax.Array`s of any sharding, which may include typed random keys.
-          score: a number that is lower for a better state, if it was measured: the average held-out perplexity of a
-            biLM, or minus the dev metric of a task.
+          score: a number that is lower for a better state, if it was measured.
 
         Raises:
           UserError: the save before this one failed, this one cannot be started (no space left on the device, …), or
@@ -165,11 +161,10 @@ class Checkpoints:
             return None
         if is_primary():
             for damaged in [other for other in self.steps() if other > step]:
-                folder = self._directory / str(damaged)
                 aside = self._directory / f"{damaged}{_ASIDE}"
                 if aside.exists():
                     aside.rmtree()
-                folder.rename(aside)
+                (self._directory / str(damaged)).rename(aside)
         if jax.process_count() > 1:  # no process may list the steps before the renaming is done
             multihost_utils.sync_global_devices("elmo_jax: damaged checkpoints are moved aside")
         if self._manager is not None:
@@ -177,18 +172,12 @@ class Checkpoints:
         return self._load(step, abstract_state), step
 
     def restore_step(self, step: int, abstract_state: Any) -> Any:
-        """Restores the state of one step, with arguments as those of `restore`.
-
-        Raises:
-          UserError: the checkpoint is missing, damaged or of another model.
-        """
+        """Restores the state of one step, as `restore`, which must have an intact checkpoint."""
         self._check(step)
         return self._load(step, abstract_state)
 
     def restore_params(self, step: int | None = None, name: str = "params") -> tuple[dict[str, Any], int]:
-        """Restores only one subtree of a saved state, and changes nothing in the folder.
-
-        Unlike the other methods, this one exchanges nothing with other processes.
+        """Restores only the subtree `name` of a saved state, and exchanges nothing with other processes.
 
         Args:
           step: the step to restore; None for the newest that is intact.
@@ -229,7 +218,6 @@ class Checkpoints:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Tells Orbax which steps to keep (`preservation_policy`): the newest, every so many, and the best one."""
-        del context
         steps = [info.step for info in checkpoints]
         self._scores = {step: value for step, value in self._scores.items() if step in steps}
         best = _best(self._scores)
@@ -255,12 +243,9 @@ class Checkpoints:
             manifest.write(folder, manifest.Manifest(step, score, entry.files))
 
     def _checked(self, step: int) -> int | None:
-        """Returns the step that `_verified` has found, or None. Raises `UserError` if all checkpoints are damaged."""
         if step == _ALL_DAMAGED:
-            raise UserError(
-                f"{self._directory}: every checkpoint is damaged, so the run cannot continue;"
-                " restore one from a copy, or move the folder away to start again"
-            )
+            remedy = "restore one from a copy, or move the folder away to start again"
+            raise UserError(f"{self._directory}: every checkpoint is damaged, so the run cannot continue; {remedy}")
         return None if step == _NONE else step
 
     def _verified(self) -> int:

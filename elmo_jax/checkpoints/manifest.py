@@ -32,11 +32,8 @@ class Manifest:
 
 def describe(folder: epath.Path, step: int, score: float | None) -> Manifest:
     """Makes the manifest of the files that are in `folder` now, reading each of them once."""
-    files = {}
-    for path in _files(folder):
-        name = path.relative_to(folder).as_posix()
-        if name not in (NAME, _STEP_METADATA):
-            files[name] = _checksum(path)
+    paths = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    files = {name: _checksum(path) for name, path in paths.items() if name not in (NAME, _STEP_METADATA)}
     return Manifest(step, score, files)
 
 
@@ -75,10 +72,8 @@ def trained_since(run: epath.Path, step: int) -> int | None:
 
 def scores(directory: epath.Path, steps: Iterable[int]) -> dict[int, float]:
     """Returns the scores of those checkpoints of a folder that have one, by step."""
-    manifests = {step: read(directory / str(step)) for step in steps}
-    return {
-        step: entry.score for step, entry in manifests.items() if not isinstance(entry, str) and entry.score is not None
-    }
+    values = {step: getattr(read(directory / str(step)), "score", None) for step in steps}
+    return {step: score for step, score in values.items() if score is not None}
 
 
 def damage(folder: epath.Path, step: int) -> str | None:

@@ -60,9 +60,8 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     folder = files.absolute(source)
     if packaged := packaged_path(os.fspath(source)):
         if folder.exists():
-            raise UserError(
-                f"{source}: the name of a packaged biLM, and also of {folder}; for that, give its full path"
-            )
+            problem = f"the name of a packaged biLM, and also of {folder}"
+            raise UserError(f"{source}: {problem}; for that, give its full path")
         return read_export(epath.Path(packaged))
     file = find_export(folder)
     if file is not None:
@@ -160,11 +159,8 @@ def is_run(path: Path) -> bool:
 
 
 def _print_later_steps(run: epath.Path, exported: int | None) -> None:
-    """Warns if a run has been trained further since its export, because its last launch has not finished."""
     finished = (read_result(run) or {}).get("steps", 0)
     newest = None if exported is None else trained_since(run, max(exported, finished))
     if newest is not None:
-        message = (
-            "%s: this is step %s, the run's export; its newest checkpoint is of step %s, which elmo-jax export writes"
-        )
+        message = "%s: this is step %s, the run's export; its newest checkpoint is of step %s (elmo-jax export)"
         _log.warning(message, run, f"{exported:,}", f"{newest:,}")

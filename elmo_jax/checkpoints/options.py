@@ -42,19 +42,12 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     try:
         with open(path, "rb") as file:
             content = file.read(_BYTES + 1)
+        options = json.loads(content[:_BYTES])
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected the options.json of a biLM") from None
-    if len(content) > _BYTES:
-        raise UserError(f"{path}: larger than 1 MB; expected the options.json of a biLM")
-    try:
-        options = json.loads(content)
     except (ValueError, RecursionError):  # ValueError if the content is not UTF-8 or not JSON
-        raise UserError(f"{path}: not JSON; expected the options.json of a biLM") from None
-    return _model(path, options)
-
-
-def _model(path: Path, options: Any) -> ModelConfig:
-    """Returns the architecture that the options describe; each is checked as the setting that it is."""
+        problem = "not JSON" if len(content) <= _BYTES else "larger than 1 MB"
+        raise UserError(f"{path}: {problem}; expected the options.json of a biLM") from None
     if _get(options, "char_cnn") is None:
         raise UserError(f"{path}: a word-level model (no 'char_cnn'); only models that read characters can be loaded")
     characters, both = _get(options, "char_cnn.n_characters"), _get(options, "bidirectional")
@@ -74,8 +67,7 @@ def _model(path: Path, options: Any) -> ModelConfig:
         except UserError as error:
             raise UserError(f"{path}: '{key}'{str(error).removeprefix(f'.{name}')}") from None
         (settings.setdefault(part, {}) if part else settings)[name] = value
-    model: ModelConfig = from_dict(settings, ModelConfig, str(path))
-    return model
+    return from_dict(settings, ModelConfig, str(path))
 
 
 def _get(options: Any, key: str) -> Any:

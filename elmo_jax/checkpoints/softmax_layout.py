@@ -47,13 +47,7 @@ def words_of(rows: jax.Array, vocabulary_size: int) -> jax.Array:
 
 
 def without_padding(bias: jax.Array, vocabulary_size: int, first_row: jax.Array | int = 0) -> jax.Array:
-    """Returns biases with -inf in the rows of padding, so that padding has no probability in a softmax over all rows.
-
-    Args:
-      bias: the biases of consecutive rows.
-      vocabulary_size: V.
-      first_row: the index of the first of these rows.
-    """
+    """Returns the biases of consecutive rows from `first_row` on with -inf in those of padding."""
     words = words_of(first_row + jnp.arange(bias.shape[0]), vocabulary_size)
     return jnp.where(words < vocabulary_size, bias, -jnp.inf)
 

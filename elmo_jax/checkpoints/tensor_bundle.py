@@ -27,7 +27,6 @@ class TensorBundle:
     """A checkpoint whose files begin with `name`; `shapes` are those of its variables, by name."""
 
     def __init__(self, name: str | os.PathLike[str]) -> None:
-        """Reads the index; raises `UserError` if it cannot be read, is damaged or is something else."""
         self._name, path = os.fspath(name), Path(f"{os.fspath(name)}.index")
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._entries: dict[str, dict[int, Any]] = {}

@@ -25,12 +25,7 @@ def named(tree: Any) -> dict[str, Any]:
     return layout.unflatten(dict(zip(paths(tree), jax.tree.leaves(tree), strict=True)))
 
 
-def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    """Returns the shape, dtype and sharding of a leaf of the target of a restore.
-
-    Raises:
-      ValueError: the leaf has no sharding.
-    """
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     if leaf.sharding is None:
         raise ValueError("the target of a restore needs shardings: jax.ShapeDtypeStruct(..., sharding=...)")
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
@@ -56,12 +51,8 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
 
 
 def load(folder: epath.Path, abstract_state: Any) -> Any:
-    """Loads the state in a step folder, with the shardings of `abstract_state`.
-
-    Raises:
-      UserError: keys, shapes or dtypes differ from those of `abstract_state`.
-    """
-    wanted = named(jax.tree.map(abstract, abstract_state))
+    """Loads the state in a step folder, with the keys, shapes, dtypes and shardings of `abstract_state`."""
+    wanted = named(jax.tree.map(_abstract, abstract_state))
     saved = saved_tree(ocp.PyTreeCheckpointHandler(), folder / _ITEM)
     check_fits(layout.flatten(saved), layout.flatten(wanted), folder)
     with jax.transfer_guard("allow"):
@@ -71,11 +62,7 @@ def load(folder: epath.Path, abstract_state: Any) -> Any:
 
 
 def load_subtree(folder: epath.Path, name: str) -> dict[str, Any]:
-    """Loads a subtree of the state in a step folder, such as `params`, as NumPy arrays.
-
-    Raises:
-      UserError: the state has no subtree of this name.
-    """
+    """Loads a subtree of the state in a step folder, such as `params`, as NumPy arrays."""
     handler = ocp.PyTreeCheckpointHandler()
     tree = saved_tree(handler, folder / _ITEM).get(name)
     if not isinstance(tree, dict):

@@ -86,8 +86,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _train(options: argparse.Namespace) -> int:
     from elmo_jax.config_file import load_file, with_overrides
     from elmo_jax.runs.result import print_summary
-    from elmo_jax.tasks.core.run import train_task
-    from elmo_jax.tasks.core.task_report import table
+    from elmo_jax.tasks.core.run import table, train_task
     from elmo_jax.tasks.registry import task_config
 
     name, workdir = run_of(options, "task_")
@@ -125,19 +124,15 @@ def _predict(options: argparse.Namespace) -> int:
         message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
         print(f"elmo-jax: {message}; nothing is predicted for them", file=sys.stderr)
     parts: Iterable[str]
-    more: dict[str, str] = {}
     if options.output == "json":
         parts = (json.dumps(value, ensure_ascii=False) + "\n" for value in trained.stream(inputs))
     elif options.output == "file":
         pairs = list(trained.pairs(inputs))
-        more = trained.task.files([example for example, _ in pairs], [prediction for _, prediction in pairs])
-        parts = [more.pop("")]
+        parts = [trained.task.write([example for example, _ in pairs], [prediction for _, prediction in pairs])]
     else:
         parts = (f"{trained.task.show(*pair)}\n" for pair in trained.pairs(inputs))
     if options.out:
         write_text(options.out, "".join(parts))
-        for ending, text in more.items():
-            write_text(options.out.with_name(f"{options.out.name}{ending}"), text)
     else:
         tolerant_output("utf-8" if options.output in ("json", "file") else None)  # data, whatever the locale
         for part in parts:

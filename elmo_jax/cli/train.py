@@ -93,7 +93,7 @@ def _finetune(options: argparse.Namespace) -> int:
         from elmo_jax.distributed.collectives import check_equal, raise_on_all
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.finetuning.finetune import Text, finetune
-        from elmo_jax.finetuning.finetuning_report import table
+        from elmo_jax.finetuning.recipe import table
         from elmo_jax.finetuning.source import open_source
         from elmo_jax.runs.result import print_summary
 

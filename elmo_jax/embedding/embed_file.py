@@ -27,7 +27,7 @@ import numpy as np
 from etils import epath
 from jax.flatten_util import ravel_pytree
 
-from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.checkpoints.hdf5_files import new_hdf5
 from elmo_jax.data.prepare.sources import guess_format
 from elmo_jax.data.prepare.text import UNSPACED, is_unspaced
 from elmo_jax.data.prepare.text import Format as TextFormat

@@ -16,8 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from elmo_jax.checkpoints.hdf5_data import check_fits, check_stored, node_of, opened, stored_bytes
-from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.checkpoints.hdf5_files import check_fits, check_stored, new_hdf5, node_of, opened, stored_bytes
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.word_table import CHUNK
 from elmo_jax.errors import UserError

@@ -9,8 +9,9 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax.checkpoints.export import FINETUNED_FROM
+from elmo_jax.checkpoints.from_run import first_step
 from elmo_jax.checkpoints.open import open_bilm
-from elmo_jax.checkpoints.provenance import FINETUNED_FROM, first_step
 from elmo_jax.config import Config, FinetuneConfig
 from elmo_jax.data.batches import epoch_tokens
 from elmo_jax.data.corpus import Corpus
@@ -45,18 +46,10 @@ class Text:
     language: str = "en"  # unless the options have one
 
     def prepare(self, out: epath.Path, **changes: Any) -> Corpus:
-        """Prepares the text in the folder `out`, unless that has been done already.
-
-        `changes` are attributes of the options that are different, such as the vocabulary.
-
-        Raises:
-          UserError: the text is invalid, or `out` is in a bucket.
-        """
+        """Prepares the text in the folder `out`, with `changes` of the options, unless that has been done already."""
         if in_bucket(out):
-            raise UserError(
-                f"{self.sources[0]}: no text can be prepared in a bucket; prepare it first (elmo-jax prepare"
-                " --vocab EXPORT), and give --data CORPUS"
-            )
+            remedy = "prepare it first (elmo-jax prepare --vocab EXPORT), and give --data CORPUS"
+            raise UserError(f"{self.sources[0]}: no text can be prepared in a bucket; {remedy}")
         options = dataclasses.replace(self.options, **changes)
         options = dataclasses.replace(options, text=options.text.in_language(self.language))
         return prepare(self.sources, Path(out), options)
@@ -78,8 +71,7 @@ def finetune(
       text: the text of the domain.
       workdir: the folder of the run; a run that was stopped or killed resumes there.
       title: the name of the run in its plot and its export.
-      original: the sources of a text on which to measure what is forgotten; None for the corpus that the model was
-        trained on.
+      original: the sources of a text on which to measure what is forgotten; None for that of the model's training.
 
     Raises:
       UserError: a model, a text or a setting is invalid, or the loss is not finite.
@@ -121,7 +113,7 @@ def finetune(
 
 
 def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
-    """Returns the corpus that process 0 prepares, and that the other processes find where it is ready."""
+    """Returns the corpus that process 0 prepares, and that the other processes then open."""
     with raise_on_all():
         corpus = prepared() if is_primary() else None
     with raise_on_all():
@@ -138,12 +130,9 @@ def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:
     )
     epochs = total_steps(config, corpus) * config.train.tokens_per_step / max(tokens, 1)
     if tokens < FEW_TOKENS and epochs > FEW_EPOCHS + 0.01:  # the number of steps is rounded up, hence the margin
-        patience = config.finetune.patience
-        remedy = (
-            f"training ends after {patience} evaluations without a lower perplexity"
-            if patience
-            else "config.finetune.patience would end the training in time"
-        )
+        remedy = "config.finetune.patience would end the training in time"
+        if config.finetune.patience:
+            remedy = f"training ends after {config.finetune.patience} evaluations without a lower perplexity"
         _say(
             f"warning: {epochs:.1f} epochs of {tokens:,} tokens; under {FEW_TOKENS:,} tokens, more than {FEW_EPOCHS}"
             f" epochs overfit. The best step is exported; {remedy}"
@@ -162,11 +151,8 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
         options.text.check_unused(text.sources[0], *(name for name, value in heldout if value is not None))
         words = prepared.vocabulary()
         if vocabulary is not None and vocabulary != (words[: len(vocabulary)] if extends else words):
-            option = "--extend-vocab" if extends else "--vocab"
-            raise UserError(
-                f"{text.sources[0]}: prepared with another vocabulary than the model's; give the text itself, or"
-                f" prepare it with {option} EXPORT"
-            )
+            remedy = f"give the text itself, or prepare it with {'--extend-vocab' if extends else '--vocab'} EXPORT"
+            raise UserError(f"{text.sources[0]}: prepared with another vocabulary than the model's; {remedy}")
         return prepared
     chosen = {"min_count": config.finetune.min_count, "vocabulary_size": config.finetune.vocabulary_size or None}
     out = workdir / "corpus"
@@ -190,16 +176,18 @@ def _check_chosen(settings: FinetuneConfig) -> None:
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
 ) -> SourceModel | Stopped:
-    """Fits a softmax over the vocabulary of the domain's corpus to a model without one, in a separate run.
-
-    The biLM is frozen and runs without dropout, as when it is used.
-    """
+    """Fits a softmax to a model without one, in a separate run; the biLM is frozen and runs without dropout."""
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
-    train = dataclasses.replace(config.train, epochs=config.finetune.softmax_epochs, steps=0, profile=())
+    changes: dict[str, Any] = {
+        "epochs": config.finetune.softmax_epochs,
+        "steps": 0,
+        "profile": (),
+        "trackers": ("tensorboard",),
+    }
     stage = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0),
-        train=dataclasses.replace(train, trackers=("tensorboard",)),
+        train=dataclasses.replace(config.train, **changes),
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
     recipe = recipe_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
@@ -219,8 +207,7 @@ def _with_evaluations(config: Config, corpus: Corpus) -> Config:
 
 
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
-    prepared = Corpus.find(text.sources)
-    if prepared is not None:
+    if prepared := Corpus.find(text.sources):
         return prepared
     whole: dict[str, Any] = {"heldout_fraction": 1.0, "heldout_sources": None}
     reading = for_other_text(text.sources, text.options.text)
@@ -229,10 +216,7 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
 
 
 def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
-    """Returns the provenance of the model, as the run in a folder has recorded it if there is one.
-
-    The same model may have been exported again since, with another name of its run.
-    """
+    """Returns the provenance of the model, as the run in a folder has recorded it if there is one."""
     if not (workdir / "config.json").exists():
         return {FINETUNED_FROM: source.history}
     recorded, fingerprint = read_config_file(workdir)["metadata"].get(FINETUNED_FROM), source.bilm.fingerprint

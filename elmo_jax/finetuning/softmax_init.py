@@ -41,12 +41,8 @@ def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
 
     Args:
       softmax: the old softmax, `kernel` [V, P] and `bias` [V].
-      counts: int64 [types] the counts of the domain's lexicon in its training text: those of the V words, then of the
-        A added words, then of all others.
+      counts: int64 [types], the counts in the domain's training text of the V words, the A added words, and all others.
       size: V + A.
-
-    Returns:
-      The new softmax, `kernel` [V + A, P] and `bias` [V + A].
     """
     old = len(softmax["bias"])
     uses = np.maximum(counts[old:size], 1)  # [A]; at least 1, since a given vocabulary may have unused words
@@ -60,15 +56,9 @@ def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
 
 
 def unigram_softmax(counts: np.ndarray, size: int, projection: int) -> Tree:
-    """Returns the initial softmax for a biLM that comes without one: the unigram distribution in every context.
+    """Returns the initial softmax for a biLM without one, `kernel` [V, P] of zeros and `bias` [V], of unigrams.
 
-    Args:
-      counts: int64 [types] the counts of the lexicon in the training text.
-      size: V, the words of the softmax; all others count as `<UNK>`.
-      projection: P.
-
-    Returns:
-      The softmax, `kernel` [V, P] of zeros and `bias` [V].
+    The `counts` int64 [types] are those of the lexicon in the training text; words beyond `size` = V are `<UNK>`.
     """
     uses = counts[:size].astype(np.float64)
     uses[UNKNOWN_ID] += counts[size:].sum()

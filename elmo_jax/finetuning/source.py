@@ -38,17 +38,13 @@ class SourceModel:
         """Returns the defaults of fine-tuning for one epoch, with the settings of a training step that fit the model.
 
         For `adam` in place of a checkpoint's Adagrad, the rate of the checkpoint remains that of the softmax.
-
-        Raises:
-          UserError: the settings are not valid in this version.
         """
         values = {**self.bilm.info.get("settings", {}), "model": to_dict(self.bilm.config)}
         try:
             config: Config = from_dict(values, Config)
         except UserError as error:
-            raise UserError(
-                f"{self.name}: its training settings cannot be used here ({error}); give --config"
-            ) from None
+            problem = f"its training settings cannot be used here ({error})"
+            raise UserError(f"{self.name}: {problem}; give --config") from None
         train = {name: getattr(config.train, name) for name in OF_MODEL}
         if adam and self.checkpoint:
             old = config.train.optimizer
@@ -85,10 +81,9 @@ def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
     Raises:
       UserError: `config.model` requests another architecture, by a value that is neither the model's nor the default.
     """
-    asked, there = to_dict(config.model), to_dict(model)
-    of_model = differences(there, asked)
+    asked = to_dict(config.model)
     of_default = differences(to_dict(ModelConfig()), asked)
-    for key, (has, wants) in of_model.items():
+    for key, (has, wants) in differences(to_dict(model), asked).items():
         if key != "dropout" and key in of_default:
             raise UserError(
                 f"config.model.{key}: {wants!r}, but the model in {where} has {has!r}, and fine-tuning cannot change"

@@ -23,11 +23,7 @@ _IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
 def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
-    """Returns the task with this name, or the one that `module:attribute` names; `packages` as in `import_object`.
-
-    Raises:
-      UserError: there is no such task, or what is named cannot be imported or is no `Task`.
-    """
+    """Returns the task with this name, or the one that `module:attribute` names; see `import_object`."""
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
@@ -51,15 +47,12 @@ def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
     module, _, attribute = spec.partition(":")
     try:
         value = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # it is one that this module imports
-            raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
-        missing = f"install {' '.join(packages) or 'the package that has it'}"
-        raise UserError(
-            f"{key}: {spec!r} cannot be imported, since there is no module {error.name!r}; {missing}"
-        ) from None
     except (Exception, SystemExit) as error:  # the module may raise anything
-        raise UserError(f"{key}: {spec!r} cannot be imported: {one_line(error)}") from None
+        problem = f": {one_line(error)}"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            remedy = f"install {' '.join(packages) or 'the package that has it'}"
+            problem = f", since there is no module {error.name!r}; {remedy}"
+        raise UserError(f"{key}: {spec!r} cannot be imported{problem}") from None
     if not hasattr(value, attribute):
         raise UserError(f"{key}: the module {module!r} has no {attribute!r}")
     return getattr(value, attribute)
@@ -95,10 +88,7 @@ def check_no_code(run: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def default_config(name: str) -> ConfigDict:
-    """Returns the defaults of a task for an experiment's `get_config()` to edit; a misspelt key is an error.
-
-    The `name` is one of `NAMES`, or `module:attribute` for a task of another package.
-    """
+    """Returns the defaults of a task for an experiment's `get_config()` to edit; see `get_task`."""
     return ConfigDict(to_dict(get_task(name).config_class(task=name))).lock()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.checkpoints.export import export_bilm
-from elmo_jax.checkpoints.provenance import first_step, provenance
+from elmo_jax.checkpoints.from_run import first_step, provenance
 from elmo_jax.checkpoints.softmax_layout import deinterleave
 from elmo_jax.distributed.collectives import RequestReducer, StepRequests, allgather, broadcast_from_primary, is_primary
 from elmo_jax.distributed.mesh import gather

@@ -9,8 +9,8 @@ from etils import epath
 
 from elmo_jax import files
 from elmo_jax.checkpoints.export import check_replaceable
+from elmo_jax.checkpoints.from_run import first_step
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.checkpoints.provenance import first_step
 from elmo_jax.config import CHANGEABLE, Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.distributed.collectives import broadcast_from_primary, is_primary, raise_on_all, wait_for_all

@@ -50,8 +50,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import write_text
 from elmo_jax.runs.metrics import read_records
 from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.run import shown
 from elmo_jax.tasks.core.setup import OTHER_MODELS
-from elmo_jax.tasks.core.task_report import shown
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import get_task, task_config
 from results import table

@@ -37,9 +37,9 @@ import numpy as np
 
 from elmo_jax import UserError
 from elmo_jax.files import digest_of
+from elmo_jax.tasks.core.run import shown, statistics
 from elmo_jax.tasks.core.tagging import TaggedSentence
-from elmo_jax.tasks.core.task_report import shown, statistics
-from elmo_jax.tasks.pos.reader import read_conllu, read_penn
+from elmo_jax.tasks.pos.task import read_conllu, read_penn
 from probe import Recipe, Words, classes, train
 from results import (
     Model,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from elmo_jax.checkpoints import download
+from elmo_jax.checkpoints import hub
 from elmo_jax.checkpoints.hdf5 import write_hdf5
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.cli.main import main
@@ -153,7 +153,7 @@ def test_a_download_that_fails_leaves_nothing(
     assert "expected https://HOST/FILE" in complaint(f"{url}/")
     assert "cannot be downloaded" in complaint("http://127.0.0.1:1/model.zip")
     with monkeypatch.context() as slow:
-        slow.setattr(download, "_SECONDS", 0.5)
+        slow.setattr(hub, "_SECONDS", 0.5)
         slow.setattr(Server, "stalls", True)
         assert "model.hdf5: cannot be downloaded (timed out); try again" in complaint(f"{url}/model.hdf5")
     monkeypatch.setattr(Server, "cut", True)

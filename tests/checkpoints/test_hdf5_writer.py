@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_jax.checkpoints.hdf5_writer import new_hdf5
+from elmo_jax.checkpoints.hdf5_files import new_hdf5
 from elmo_jax.cli.main import main
 
 ROOT = Path(__file__).parents[2]

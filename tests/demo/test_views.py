@@ -58,11 +58,6 @@ def mention(text: str, start: int, end: int) -> dict[str, Any]:
             {"question": "?", "paragraph": "a <b> c", "answer": "<b>", "start": 2, "end": 5, "probability": 0.42},
             "a [<b>|42%] c",
         ),
-        (
-            "squad",
-            {"question": "?", "paragraph": "a c", "answer": "", "start": 0, "end": 0, "probability": 0.7},
-            "a c\nno answer (70%)",
-        ),
         ("sst", {"tokens": TOKENS, "label": "positive", "probabilities": CLASSES}, "Ann saw <b>"),
         ("snli", {"premise": TOKENS, "label": "positive", "probabilities": CLASSES}, ""),
     ],

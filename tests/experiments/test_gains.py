@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import elmo_jax
-from elmo_jax.tasks.core.task_report import statistics
+from elmo_jax.tasks.core.run import statistics
 from tests.tasks.tagging import overrides, write_problem
 
 FILE = Path(__file__).parents[2] / "experiments" / "paper" / "gains.py"

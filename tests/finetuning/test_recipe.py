@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from elmo_jax.config import Config
-from elmo_jax.finetuning.finetuning_report import results, table
-from elmo_jax.finetuning.recipe import FROZEN
+from elmo_jax.finetuning.recipe import FROZEN, results, table
 from elmo_jax.runs.activity import PHASES
 from elmo_jax.runs.perplexity import Perplexity
 from elmo_jax.training.partitioning import map_step

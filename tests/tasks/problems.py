@@ -16,7 +16,7 @@ from elmo_jax.config_file import with_overrides
 from elmo_jax.tasks.core.config import TaskConfig
 from elmo_jax.tasks.coref.reader import read as read_documents
 from elmo_jax.tasks.registry import default_config, task_config
-from elmo_jax.tasks.sst.reader import LABELS
+from elmo_jax.tasks.sst.task import LABELS
 
 NUMBER = 20
 NAMES = ("Ann", "Bob", "Eve", "Zoë", "Li")

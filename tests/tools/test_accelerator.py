@@ -12,7 +12,7 @@ import pytest
 
 from elmo_jax.model import lstm
 from elmo_jax.model.precision import Precision
-from elmo_jax.tasks.pos.reader import read_conllu
+from elmo_jax.tasks.pos.task import read_conllu
 from elmo_jax.tasks.squad.reader import read as read_questions
 from tools.accelerator import Step, differences, machine, main, run_steps, steps_of, write_examples
 from tools.measurements import CANDIDATES, candidate

@@ -22,7 +22,7 @@ class ClassifiedTexts:
 
     texts: tuple[list[str], ...]  # the words of each text
     label: str  # the name of the class; empty if the texts are not annotated
-    id: str = dataclasses.field(default="", compare=False, repr=False)  # its name in the file; empty if it has none
+    id: str = dataclasses.field(default="", compare=False, repr=False)  # its name in the file, if any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,9 @@ class ClassPrediction:
     label: str  # the name of the most probable class
     probabilities: dict[str, float]  # the probability of each class by name
 
-    def __str__(self) -> str:
-        return f"{self.label} ({self.probabilities[self.label]:.0%})"
+
+Examples = Sequence[ClassifiedTexts]
+Predictions = Sequence[ClassPrediction]
 
 
 class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
@@ -53,46 +54,33 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
     network: Callable[[Any, int], nn.Module]
 
     def texts(self, example: ClassifiedTexts) -> tuple[Text, ...]:
-        """Returns the words of each text."""
         return tuple([text] for text in example.texts)
 
-    def labels(self, train: Sequence[ClassifiedTexts], config: Any) -> Labels:
-        """Returns the names of the classes."""
+    def labels(self, train: Examples, config: Any) -> Labels:
         return {"classes": list(self.classes)}
 
-    def arrays(self, examples: Sequence[ClassifiedTexts], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns `label` int32 [B]; 0 for examples without a label, or with one that the training examples lack.
-
-        This affects the loss alone, since scores compare the labels themselves; see `unseen`.
-        """
+    def arrays(self, examples: Examples, number: int, shape: Shape, labels: Labels) -> Arrays:
+        """Returns `label` int32 [B], 0 without a known one; scores compare the labels themselves."""
         numbers = {label: i for i, label in enumerate(labels["classes"])}
-        labels_array = np.zeros(number, np.int32)
-        labels_array[: len(examples)] = [numbers.get(e.label, 0) for e in examples]
-        return {"label": labels_array}
+        array = np.zeros(number, np.int32)
+        array[: len(examples)] = [numbers.get(example.label, 0) for example in examples]
+        return {"label": array}
 
-    def unseen(self, examples: Sequence[ClassifiedTexts], labels: Labels) -> Counter[str]:
-        """Returns the labels that are no classes of the model."""
+    def unseen(self, examples: Examples, labels: Labels) -> Counter[str]:
         return Counter(e.label for e in examples if e.label and e.label not in labels["classes"])
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the model."""
         return self.network(config.model, len(labels["classes"]))
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[ClassifiedTexts], labels: Labels, config: Any
-    ) -> list[ClassPrediction]:
-        """Returns the most probable class and the probabilities of all."""
+    def decode(self, predictions: Arrays, examples: Examples, labels: Labels, config: Any) -> list[ClassPrediction]:
         classes: list[str] = labels["classes"]
-        return [
-            ClassPrediction(classes[int(row.argmax())], dict(zip(classes, row.tolist(), strict=True)))
-            for row in predictions["probabilities"][: len(examples)]
-        ]
+        rows = predictions["probabilities"][: len(examples)]
+        return [ClassPrediction(classes[row.argmax()], dict(zip(classes, row.tolist(), strict=True))) for row in rows]
 
-    def score(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> dict[str, float]:
-        """Returns the accuracy."""
+    def score(self, examples: Examples, predictions: Predictions) -> dict[str, float]:
         return {"accuracy": accuracy([e.label for e in examples], [p.label for p in predictions])}
 
-    def write(self, examples: Sequence[ClassifiedTexts], predictions: Sequence[ClassPrediction]) -> str:
+    def write(self, examples: Examples, predictions: Predictions) -> str:
         """Returns lines of gold label (if there is one), predicted label and each text, with tabs between."""
         lines = []
         for example, prediction in zip(examples, predictions, strict=True):
@@ -106,7 +94,6 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return label
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[ClassifiedTexts]:
-        """Returns the texts without a label."""
         if not all(texts):
             expected = " and ".join(f"a {name}" for name in self.text_names)
             raise UserError(f"expected {expected} with words, got an empty one")
@@ -120,9 +107,8 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return {**texts, "label": prediction.label, "probabilities": probabilities}
 
     def highlight(self, prediction: dict[str, Any]) -> Highlighted:
-        """Returns the words of one text; several are in their fields already, and probabilities are shown apart."""
         return [(" ".join(prediction.get("tokens", ())), None)]
 
     def show(self, example: ClassifiedTexts, prediction: ClassPrediction) -> str:
-        """Returns the class, its probability and the texts."""
-        return f"{prediction}  {' | '.join(map(' '.join, example.texts))}"
+        probability = prediction.probabilities[prediction.label]
+        return f"{prediction.label} ({probability:.0%})  {' | '.join(map(' '.join, example.texts))}"

@@ -54,10 +54,10 @@ ACCELERATOR = Ladder(32, 1, 2)  # 32, 64, 128, …: compilation takes seconds pe
 
 
 class Batch(NamedTuple):
-    """A batch."""
+    """The numbers of a batch's examples, and their sizes (`Task.size`)."""
 
-    examples: tuple[int, ...]  # the numbers of its examples
-    shape: Shape  # the sizes of its examples; see `Task.size`
+    examples: tuple[int, ...]
+    shape: Shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Buckets:
     @classmethod
     def of(cls, sizes: Sequence[Shape], shapes: Sequence[Shape]) -> "Buckets":
         """Puts each example into the first of the shapes that it fits into; shapes without examples are left out."""
-        first = _fits(sizes, shapes).argmax(0) if len(sizes) else np.zeros(0, int)
+        first = _fits(sizes, shapes).argmax(0)
         used = np.unique(first).tolist()
         return cls(tuple(np.flatnonzero(first == i) for i in used), tuple(shapes[i] for i in used))
 
@@ -116,7 +116,7 @@ def choose_shapes(sizes: Sequence[Shape], number: int, ladder: Ladder) -> tuple[
 
 def with_overflow(shapes: Sequence[Shape], sizes: Sequence[Shape]) -> tuple[Shape, ...]:
     """Returns the shapes and, if some examples fit into none of them, one more for all of these."""
-    left = np.array(sizes)[~_fits(sizes, shapes).any(0)] if len(sizes) else ()
+    left = np.array(sizes)[~_fits(sizes, shapes).any(0)]
     if not len(left):
         return tuple(shapes)
     return (*shapes, ACCELERATOR.round_up(np.max([*left, *shapes[-1:]], axis=0).tolist()))
@@ -124,16 +124,13 @@ def with_overflow(shapes: Sequence[Shape], sizes: Sequence[Shape]) -> tuple[Shap
 
 def _fits(sizes: Sequence[Shape], shapes: Sequence[Shape]) -> np.ndarray:
     """Returns bool [shapes, N], true where an example fits into a shape."""
+    if not len(sizes):
+        return np.zeros((len(shapes), 0), bool)
     return np.all(np.array(sizes) <= np.array(shapes)[:, None], axis=(2, 3))
 
 
 class TaskData(Generic[Example]):
-    """The examples of one split, and their batches.
-
-    Attributes:
-      examples: the examples.
-      buckets: the examples in buckets of similar length.
-    """
+    """The `examples` of one split, and the same in `buckets` of similar length."""
 
     def __init__(
         self,
@@ -143,7 +140,6 @@ class TaskData(Generic[Example]):
         shapes: Sequence[Shape],
         trains: bool = False,
     ) -> None:
-        """Puts the examples, or in training windows of long documents, into buckets of these shapes."""
         train = setup.config.train
         self._task, self._labels, self._encoder, self.examples = setup.task, setup.labels, encoder, examples
         self._batch_size, self._devices, self._trains = train.batch_size, setup.devices, trains
@@ -165,7 +161,7 @@ class TaskData(Generic[Example]):
         return max(1, min(self._batch_size, MOST_PAIRS // pairs))
 
     def _window(self, number: int, draw: Sequence[int] | None) -> Example:
-        """Returns an example, or the window of a long document that `draw` chooses, which is the first one for None."""
+        """Returns an example or, of a long document, the window that `draw` chooses, the first one for None."""
         example, most = self.examples[number], self._max_sentences
         rest = len(self._task.texts(example)[0]) - most
         if not most or rest <= 0:
@@ -178,11 +174,9 @@ class TaskData(Generic[Example]):
         slots = -(-self._slots(batch.shape) // self._devices) * self._devices  # B
         chosen = [self._window(number, draw) for number in batch.examples]
         encoded = []
-        for i, (rows, words) in enumerate(batch.shape[: self._task.texts_per_example]):
-            laid_out: list[list[str]] = []
-            for text in (self._task.texts(example)[i] for example in chosen):
-                laid_out += [*text, *([[]] * (rows - len(text)))]
-            encoded.append(self._encoder(laid_out, rows * slots, words))
+        for texts, (rows, words) in zip(zip(*map(self._task.texts, chosen), strict=True), batch.shape, strict=False):
+            padded = [row for text in texts for row in (*text, *[[]] * (rows - len(text)))]
+            encoded.append(self._encoder(padded, rows * slots, words))
         return BatchArrays(tuple(encoded), self._task.arrays(chosen, slots, batch.shape, self._labels))
 
     def batch_of_each_shape(self) -> list[BatchArrays]:

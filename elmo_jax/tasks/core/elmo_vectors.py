@@ -34,7 +34,6 @@ class LayerCache:
     """The stored layers of the sentences of several files, of which several may have the same sentence."""
 
     def __init__(self, files: Sequence[Shard]) -> None:
-        """Finds the sentences of the files."""
         self._files = {key: (file, number) for file in files for number, key in enumerate(file.keys)}
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
@@ -79,10 +78,10 @@ def unpack_layers(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
 
 
 class Computed(NamedTuple):
-    """The result of `make`."""
+    """The files with some of the sentences, and the number of words that were not on disk."""
 
-    files: list[Shard]  # those with some of the sentences
-    words: int  # the number of words that were not on disk
+    files: list[Shard]
+    words: int
 
 
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
@@ -103,7 +102,6 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
 
     def opened() -> tuple[list[Shard], list[Sentence]]:
-        """Returns the files with some of the sentences, and the sentences that no file has."""
         with _deletable():
             files = [Shard(path) for path in sorted(folder.glob(f"{name}-*.layers"))]
         there = {key for file in files for key in file.keys}
@@ -126,9 +124,8 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
                     lengths, keys = list(map(len, part)), list(map(_key, part))
                     if not finite.all():
                         at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
-                        raise UserError(
-                            f"a vector of {part[at]} is too large for {dtype}; set config.elmo.dtype=float32"
-                        )
+                        problem = f"a vector of {part[at]} is too large for {dtype}"
+                        raise UserError(f"{problem}; set config.elmo.dtype=float32")
                     digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
                     write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
                     progress.add(sum(lengths))
@@ -139,11 +136,9 @@ def _parts(sentences: Sequence[Sentence]) -> Iterator[tuple[list[Sentence], list
     """Yields groups of sentences with about `WORDS_PER_FILE` words each, twice: the second one is to be embedded."""
     part: list[Sentence] = []
     words = 0
-    for sentence in sentences:
+    for number, sentence in enumerate(sentences, 1):
         part.append(sentence)
         words += len(sentence)
-        if words >= WORDS_PER_FILE:
+        if words >= WORDS_PER_FILE or number == len(sentences):
             yield part, part
             part, words = [], 0
-    if part:
-        yield part, part

@@ -39,19 +39,17 @@ FrozenLayers = Callable[[Rows], Sequence[Any]]
 
 
 class TextEncoder:
-    """Makes the arrays of a text's rows on the host."""
+    """Makes the arrays of a text's rows on the host; without `layers`, each step of the training computes them."""
 
     def __init__(self, setup: TaskSetup[Any, Any], layers: FrozenLayers | None = None) -> None:
-        """Keeps what the arrays are made from; without `layers`, each step of the training computes them."""
         self._config, self._vocabulary, self._bilm, self._layers = setup.config, setup.vocabulary, setup.bilm, layers
 
     def __call__(self, rows: Sequence[Sequence[str]], number: int, length: int) -> Arrays:
         """Returns the arrays of at most `number` = R rows of at most `length` = T words each; the others are empty.
 
-        Returns:
-          `mask` bool [R, T], true on words; `words` int32 [R, T] if words have vectors; `characters` int32 [R, T, W] if
-          there is a character CNN; with a biLM either `layers` [R, T, S] or `elmo_char_ids` int32 [R, T, W], which
-          `ELMo` reads.
+        They are `mask` bool [R, T], true on words; `words` int32 [R, T] if words have vectors; `characters` int32
+        [R, T, W] if there is a character CNN; and with a biLM either `layers` [R, T, S] or `elmo_char_ids` int32
+        [R, T, W], which `ELMo` reads.
         """
         has_words = self._config.word_vectors.path or self._config.word_vectors.dim
         most = int(self._config.characters.max_characters) if self._config.characters.filters else 0
@@ -59,19 +57,19 @@ class TextEncoder:
         characters = np.zeros((number, length, most), np.int32)
         for row, words in enumerate(rows):
             mask[row, : len(words)] = True
+            word_ids[row, : len(words)] = list(map(self._vocabulary.word_id, words))
             for step, word in enumerate(words):
-                word_ids[row, step] = self._vocabulary.word_id(word) if has_words else 0
                 encoded = self._vocabulary.character_ids(word, most)
                 characters[row, step, : len(encoded)] = encoded
-        arrays: Arrays = {"mask": mask, **({"words": word_ids} if has_words else {})}
-        if most:
-            arrays["characters"] = characters
+        arrays: Arrays = {"mask": mask}
+        arrays |= {"words": word_ids} if has_words else {}
+        arrays |= {"characters": characters} if most else {}
         if self._bilm is None:
             return arrays
         if self._layers is not None:
-            # Layers that are computed here are rounded as those that a training has read from a file.
-            dtype = self._config.elmo.dtype if self._config.elmo.precompute else "float32"
-            arrays["layers"] = np.zeros((number, length, stored_size(self._bilm.config)), dtype)
+            arrays["layers"] = np.zeros(
+                (number, length, stored_size(self._bilm.config)), self._config.elmo.stored_dtype
+            )
             for row, layers in enumerate(self._layers(rows)):
                 if len(layers):
                     arrays["layers"][row, : len(layers)] = layers
@@ -85,8 +83,7 @@ class TextEncoder:
 
 def embedded(bilm: EmbeddingBiLM, elmo: ElmoConfig, rows: Rows) -> list[np.ndarray]:
     """Returns the layers of some rows in the form of stored ones, each [T, S], by the program that stores them."""
-    output = OutputSpec(dtype=elmo.dtype if elmo.precompute else "float32")
-    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], output)
+    ((_, vectors, _),) = embed_texts(bilm.engine, [(None, rows)], OutputSpec(dtype=elmo.stored_dtype))
     return np.split(vectors, np.cumsum([len(words) for words in rows])[:-1])
 
 
@@ -94,10 +91,8 @@ class CharCNN(nn.Module):
     """Computes a vector per word from the word's characters.
 
     The parameters are `embedding` [C, E] and, for the i-th filter width, `filter_i_kernel` [width, E, F] and
-    `filter_i_bias` [F].
-
-    The windows that take part in the maximum are those that start at one of the word's characters and lie within the
-    first `max_characters` places. Unlike in AllenNLP, a word's vector thus depends on that word alone.
+    `filter_i_bias` [F]. The maximum is over the windows that start at one of the word's characters and lie within the
+    first `max_characters` places, so that unlike in AllenNLP, a word's vector depends on that word alone.
     """
 
     characters: int  # C, the number of ids including that of padding, 0
@@ -105,35 +100,29 @@ class CharCNN(nn.Module):
 
     @nn.compact
     def __call__(self, ids: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Maps ids [..., W], 0 at padding after a word's characters, to vectors [..., sum of all F].
-
-        A word without characters has zeros.
-        """
+        """Maps ids [..., W], 0 at padding, to vectors [..., sum of all F], zero for a word without characters."""
         config = self.config
         initial = nn.initializers.xavier_uniform() if config.initial == "xavier" else uniform(_NARROW)
         table = self.param("embedding", initial, (self.characters, config.embedding_dim))
         vectors = jnp.where(ids[..., None] > 0, table[ids], 0.0)  # [..., W, E]
         vectors = Dropout(config.dropout)(vectors, deterministic=deterministic)
         length = (ids > 0).sum(-1)  # [...]
-        features = [self._convolve(i, vectors, length) for i in range(len(config.filters))]
-        return jnp.concatenate(features, axis=-1)
+        return jnp.concatenate([self._convolve(i, vectors, length) for i in range(len(config.filters))], axis=-1)
 
     def _convolve(self, i: int, vectors: jax.Array, length: jax.Array) -> jax.Array:
         """Maps [..., W, E] to the maxima [..., F] of the filters of one width."""
-        width, number = self.config.filters[i]
+        (width, number), dim = self.config.filters[i], self.config.embedding_dim
         most = max(self.config.max_characters, *(width for width, _ in self.config.filters))
         size = min(vectors.shape[-2] + width - 1, most)
         vectors = jnp.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, size - vectors.shape[-2]), (0, 0)])
         windows = size - width + 1  # P
-        bound = uniform((width * self.config.embedding_dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
-        kernel = self.param(f"filter_{i}_kernel", bound, (width, self.config.embedding_dim, number))
+        bound = uniform((width * dim) ** -0.5)  # PyTorch's default bound, which AllenNLP keeps
+        kernel = self.param(f"filter_{i}_kernel", bound, (width, dim, number))
         bias = self.param(f"filter_{i}_bias", bound, (number,))
-        parts = [vectors[..., k : k + windows, :] for k in range(width)]
-        flat = jnp.concatenate(parts, axis=-1)  # [..., P, width * E]
-        value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias
-        value = jax.nn.relu(value)  # [..., P, F]
+        flat = jnp.concatenate([vectors[..., k : k + windows, :] for k in range(width)], axis=-1)  # [..., P, width * E]
+        value = jnp.matmul(flat, kernel.reshape(-1, number), precision=lax.Precision.HIGHEST) + bias  # [..., P, F]
         inside = (jnp.arange(windows) < length[..., None])[..., None]  # the windows that start at a character
-        return jnp.where(inside, value, 0.0).max(-2)  # a zero never exceeds the maximum, since ReLU is not negative
+        return jnp.where(inside, jax.nn.relu(value), 0.0).max(-2)  # ReLU is never below zero
 
 
 class Inputs(nn.Module):
@@ -146,7 +135,6 @@ class Inputs(nn.Module):
     character_rows: int = 0  # the number of rows of the table of character vectors
 
     def setup(self) -> None:
-        """Declares the word table, the character CNN, the biLM if it is trained, and the mixes."""
         if self.word_dim:
             shape = (self.word_rows, self.word_dim)
             if self.config.word_vectors.trainable:
@@ -159,8 +147,8 @@ class Inputs(nn.Module):
         if self.bilm is None:
             return
         if elmo.trainable != "none":  # `TaskProgram.first_state` gives the values
-            shapes = unflatten(parameter_shapes(self.bilm))
-            self.tree = self.param("bilm", lambda key: jax.tree.map(jnp.zeros, shapes, is_leaf=_is_shape))
+            shapes = parameter_shapes(self.bilm)
+            self.tree = self.param("bilm", lambda key: unflatten({name: jnp.zeros(shapes[name]) for name in shapes}))
         self.elmo = ELMo(
             self.bilm,
             num_mixes=len(elmo.positions),
@@ -184,10 +172,9 @@ class Inputs(nn.Module):
         if self.bilm is not None:
             mixed = self.elmo.mix(self._layers(text, self.bilm), mask, deterministic=deterministic)
             mixes, penalty = dict(zip(self.config.elmo.positions, mixed.mixes, strict=True)), mixed.penalty
-        vectors = [*words, mixes["input"]] if "input" in mixes else words
+        vectors = jnp.concatenate([*words, mixes["input"]] if "input" in mixes else words, axis=-1)
         joined = jnp.concatenate(words, axis=-1) if words else None
-        others = (mixes.get("output"), joined, mixes.get("after_first"))
-        return Embedded(jnp.concatenate(vectors, axis=-1), mask, *others), penalty
+        return Embedded(vectors, mask, mixes.get("output"), joined, mixes.get("after_first")), penalty
 
     def _layers(self, text: Mapping[str, jax.Array], bilm: ModelConfig) -> jax.Array:
         """Returns the layers [R, L+1, T, 2P], through which gradients flow only into the part that is trained."""
@@ -200,10 +187,6 @@ class Inputs(nn.Module):
         tree: Any = self.get_variable("frozen", "bilm") if trainable is Trainable.NONE else self.tree
         layers, _ = sentence_layers(BiLM(bilm, parent=None), tree, text["elmo_char_ids"], trainable=trainable)
         return layers[:, :, 1:-1] * text["mask"][:, None, :, None]
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple)
 
 
 def elmo_mixes(params: Tree, config: TaskConfig) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Compiles a task model for the devices: its training step and its evaluation.
+"""Compiles a task model for the devices: its training step, with the rules of its optimizer, and its evaluation.
 
 Shapes: B examples per batch.
 """
@@ -6,8 +6,8 @@ Shapes: B examples per batch.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
@@ -27,11 +27,84 @@ from elmo_jax.distributed.mesh import REPLICATED, ROWS
 from elmo_jax.embedding.bilm import frozen_tree
 from elmo_jax.model.precision import standard_promotion
 from elmo_jax.runs.result import read_result
+from elmo_jax.tasks.core.config import ElmoConfig, TaskOptimizerConfig
 from elmo_jax.tasks.core.inputs import Inputs
-from elmo_jax.tasks.core.optimizer import make_optimizer, scale_bilm, unfrozen
 from elmo_jax.tasks.core.setup import TaskSetup
 from elmo_jax.tasks.core.task import TaskOutput
 from elmo_jax.types import Tree
+
+
+def make_optimizer(config: TaskOptimizerConfig) -> optax.GradientTransformation:
+    """Returns the optimizer for a learning rate of 1; the training step multiplies its updates by `learning_rate`.
+
+    As in AllenNLP, whose hooks clamp a gradient during the backward pass, elements are bounded before the norm is. Adam
+    divides by `sqrt(v) + eps`, Adadelta by `sqrt(v + eps)`, as in PyTorch.
+    """
+    clips = [optax.clip(config.clip_value)] if config.clip_value else []
+    clips += [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
+    rule = optax.scale_by_adam(config.b1, config.b2, config.eps)
+    if config.name == "adadelta":
+        rule = optax.scale_by_adadelta(config.rho, config.eps)
+    return optax.chain(*clips, rule, optax.scale(-1.0))
+
+
+def scale_bilm(tree: Tree, factor: Callable[[str, str], Any]) -> Tree:
+    """Returns a tree like the parameters, in which the biLM's leaves are multiplied by a factor of their modules."""
+    inputs = tree.get("inputs", {})
+    if "bilm" not in inputs:
+        return tree
+    scaled = jax.tree_util.tree_map_with_path(lambda path, x: x * factor(path[0].key, path[1].key), inputs["bilm"])
+    return {**tree, "inputs": {**inputs, "bilm": scaled}}
+
+
+def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) -> Tree:
+    """Returns the gradient without that of the biLM's layers which are not trained yet (gradual unfreezing, as ULMFiT).
+
+    The top LSTM layer is trained from the first epoch on, and one more layer after every `unfreeze_epochs`; the token
+    encoder is the last one. `layers` is the number of LSTM layers, and `epoch` counts from 0.
+    """
+
+    def factor(module: str, layer: str) -> jax.Array:
+        order = layers if module == "token_encoder" else layers - 1 - int(layer.removeprefix("layer_"))
+        return (epoch >= order * elmo.unfreeze_epochs).astype(jnp.float32)
+
+    return scale_bilm(gradient, factor) if elmo.unfreeze_epochs else gradient
+
+
+def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
+    """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
+
+    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `trainer.dev_metrics`.
+    """
+    factor = 1.0
+    match config.schedule:
+        case "plateau":
+            factor = _plateau_factor(config, metrics)
+        case "staircase":
+            factor = config.decay ** (step // config.decay_steps)
+        case "warmup_cosine":
+            warmup = min(config.warmup_steps, steps // 2)
+            decayed = min((step - warmup) / max(steps - warmup, 1), 1.0)
+            factor = (step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * decayed))
+    return config.learning_rate * factor
+
+
+def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
+    """Returns the product of the decays after these dev metrics.
+
+    As in AllenNLP, an evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience`
+    evaluations that are not better, the next one that is not better decays the rate, and the count starts again.
+    """
+    factor, best, bad = 1.0, -float("inf"), 0
+    for metric in metrics:
+        if metric > (best * (1 + 1e-4) if best > 0 else best):
+            best, bad = metric, 0
+        else:
+            bad += 1
+        if bad > config.plateau_patience:
+            factor, bad = factor * config.decay, 0
+    return factor
+
 
 Arrays = Mapping[str, Any]
 Model = tuple[Tree, Tree]  # the parameters and the frozen arrays of one seed
@@ -39,25 +112,15 @@ Model = tuple[Tree, Tree]  # the parameters and the frozen arrays of one seed
 
 @flax.struct.dataclass
 class BatchArrays:
-    """The input of a task model."""
+    """The input of a task model: the arrays of each text (`TextEncoder`), and the others (`Task.arrays`)."""
 
-    texts: tuple[Arrays, ...]  # the arrays of each text, as `TextEncoder` makes them
-    arrays: Arrays  # the other arrays, as `Task.arrays` makes them
+    texts: tuple[Arrays, ...]
+    arrays: Arrays
 
 
-@flax.struct.dataclass
-class TaskInterval:
-    """What was measured since the last evaluation."""
-
-    loss: jax.Array | np.ndarray  # float32, the sum of the losses of the steps
-    steps: jax.Array | np.ndarray  # int32, their number
-    words: jax.Array | np.ndarray  # int32, the number of words trained on
-    seconds: jax.Array | np.ndarray  # float32, the time spent on training; up to date in a checkpoint
-
-    @classmethod
-    def empty(cls) -> TaskInterval:
-        """Returns an interval without steps, on the host."""
-        return cls(*(np.zeros((), kind) for kind in (np.float32, np.int32, np.int32, np.float32)))
+def no_interval() -> dict[str, Any]:
+    """Returns zeros for what is measured between evaluations: the sum of losses, steps, words, and seconds."""
+    return {"loss": np.float32(0), "steps": np.int32(0), "words": np.int32(0), "seconds": np.float32(0)}
 
 
 @flax.struct.dataclass
@@ -70,7 +133,7 @@ class TaskState:
     params: Tree  # the parameters of the task, without those of the frozen biLM
     optimizer: Any  # the state of the optimizer
     average: Tree  # the moving average of the parameters; an empty dict if there is none
-    interval: TaskInterval  # the measurements since the last evaluation
+    interval: dict[str, Any]  # the measurements since the last evaluation, see `no_interval`
 
 
 class TaskModule(nn.Module):
@@ -82,9 +145,8 @@ class TaskModule(nn.Module):
     @nn.compact
     def __call__(self, batch: BatchArrays, *, deterministic: bool) -> tuple[TaskOutput, jax.Array]:
         """Returns the output of the model, and the penalty of the ELMo mixes."""
-        embedded, penalties = zip(
-            *(self.inputs(text, deterministic=deterministic) for text in batch.texts), strict=True
-        )
+        texts = [self.inputs(text, deterministic=deterministic) for text in batch.texts]
+        embedded, penalties = zip(*texts, strict=True)
         return self.model(*embedded, batch.arrays, deterministic=deterministic), penalties[0]
 
 
@@ -96,7 +158,6 @@ class Programs:
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        """Takes a function `(state, batch, ...)` and the options of `jax.jit`."""
         self._function, self._programs = jax.jit(function, **options), dict[Any, Future[jax.stages.Compiled]]()
 
     def compile(self, pool: Executor, state: Any, batch: Any, *arguments: Any) -> Future[jax.stages.Compiled]:
@@ -121,11 +182,9 @@ class TaskProgram:
     """The training step and the evaluation of one task, compiled once per shape for all seeds."""
 
     def __init__(self, setup: TaskSetup[Any, Any]) -> None:
-        """Prepares the functions, which are compiled by `compiling` or when they are first called."""
         self._setup, self._settings = setup, setup.config.train.optimizer
-        words, bilm = setup.vocabulary, setup.bilm.config if setup.bilm else None
-        rows, dim = words.word_rows, setup.table.vectors.shape[1]
-        inputs = Inputs(setup.config, bilm, rows, dim, words.character_rows)
+        bilm, (rows, dim) = setup.bilm.config if setup.bilm else None, setup.table.vectors.shape
+        inputs = Inputs(setup.config, bilm, rows, dim, setup.vocabulary.character_rows)
         self._module = TaskModule(inputs, setup.task.module(setup.config, setup.labels))
         self._optimizer = make_optimizer(self._settings)
         self._placement = NamedSharding(setup.mesh, REPLICATED if setup.task.document_level else ROWS)
@@ -146,11 +205,8 @@ class TaskProgram:
 
     def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
         """Returns the model of a seed whose training has ended."""
-        folder = workdir / f"seed_{seed}"
-        step = (read_result(folder) or {})["step"]
-        params, _ = Checkpoints(folder / "checkpoints").restore_params(
-            step, "average" if self._settings.ema else "params"
-        )
+        folder, name = workdir / f"seed_{seed}", "average" if self._settings.ema else "params"
+        params, _ = Checkpoints(folder / "checkpoints").restore_params((read_result(folder) or {})["step"], name)
         return self.replicated(params), self.frozen(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
@@ -159,8 +215,7 @@ class TaskProgram:
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
         """Returns the state before the first update; of the batch only the shapes matter."""
-        state: TaskState = self._start(np.uint32(seed), batch, self._given(seed))
-        return state
+        return self._start(np.uint32(seed), batch, self._given(seed))
 
     def abstract_state(self, batch: BatchArrays) -> TaskState:
         """Returns the shapes, dtypes and shardings of the state."""
@@ -182,17 +237,14 @@ class TaskProgram:
             params = {**params, "inputs": {**params["inputs"], **given}}
         zero = jnp.zeros((), jnp.int32)
         average = jax.tree.map(jnp.copy, params) if self._settings.ema else {}
-        interval = jax.tree.map(jnp.asarray, TaskInterval.empty())
+        interval = jax.tree.map(jnp.asarray, no_interval())
         return TaskState(zero, zero, zero, params, self._optimizer.init(params), average, interval)
 
     @contextlib.contextmanager
     def compiling(self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], frozen: Tree) -> Iterator[None]:
         """Compiles all programs while the caller does other work.
 
-        Args:
-          train: a batch of each shape that is trained on, of which only shapes and dtypes matter.
-          evaluated: a batch of each shape that is evaluated.
-          frozen: the frozen arrays of any seed.
+        Of `frozen` and the batches, one of each shape that is trained on or evaluated, only shapes and dtypes matter.
         """
         pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
         state, frozen = self.abstract_state(train[0]), self._specs(frozen, self._everywhere)
@@ -202,12 +254,12 @@ class TaskProgram:
             self.train_step.compile(pool, state, self._specs(batch, self._placement), frozen, rate, seed)
         for batch in evaluated:
             self.evaluate.compile(pool, self.evaluated(state), self._specs(batch, self._placement), frozen)
+        failed = True
         try:
             yield
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown(wait=False)
+            failed = False
+        finally:
+            pool.shutdown(wait=False, cancel_futures=failed)
 
     def _specs(self, tree: Any, sharding: NamedSharding) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
@@ -222,13 +274,13 @@ class TaskProgram:
         variables = {"params": params, "frozen": frozen} if frozen else {"params": params}
         rngs = {} if key is None else {"dropout": key}
         output: Any = self._module.apply(variables, batch, deterministic=key is None, rngs=rngs)
-        return output[0], output[1]
+        return output
 
     def _train_step(
         self, state: TaskState, batch: BatchArrays, frozen: Tree, rate: jax.Array, seed: jax.Array
     ) -> tuple[TaskState, jax.Array]:
         """Makes one update; returns the new state and the loss of the batch without the penalties of the mixes."""
-        settings, interval = self._settings, state.interval
+        settings = self._settings
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), state.step)
 
         def loss(params: Tree) -> tuple[jax.Array, jax.Array]:
@@ -244,9 +296,8 @@ class TaskProgram:
             updates = scale_bilm(updates, lambda *_: elmo.learning_rate / settings.learning_rate)
         params = jax.tree.map(lambda p, u: p + rate * u, state.params, updates)
         words = sum(text["mask"].sum(dtype=jnp.int32) for text in batch.texts)
-        interval = dataclasses.replace(
-            interval, loss=interval.loss + loss_value, steps=interval.steps + 1, words=interval.words + words
-        )
+        added = {"loss": loss_value, "steps": 1, "words": words}
+        interval = {name: value + added.get(name, 0) for name, value in state.interval.items()}
         # The average starts at the initial weights, and its bias is not corrected.
         average = optax.incremental_update(params, state.average, 1 - settings.ema) if settings.ema else {}
         return TaskState(state.step + 1, state.epoch, state.batch + 1, params, optimizer, average, interval), loss_value

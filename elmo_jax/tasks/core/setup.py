@@ -27,7 +27,7 @@ _ORDER_SEED = 0  # the seed of the order in which training examples enter the sh
 class TaskSetup(Generic[Example, Prediction]):
     """What the inputs, the batches and the programs of a task are made from."""
 
-    task: Task[Example, Prediction]  # the task
+    task: Task[Example, Prediction]
     config: TaskConfig  # the experiment, of the task's own class
     labels: Labels  # the result of `Task.labels`
     vocabulary: Vocabulary  # the words and characters that have vectors
@@ -44,9 +44,8 @@ class TaskSetup(Generic[Example, Prediction]):
         """Writes what `load_task` reads: the labels, the vocabulary, the word vectors and the shapes of the batches."""
         inputs = {"labels": self.labels, "vocabulary": self.vocabulary.as_dict(), "shapes": shapes}
         files.write_checksummed_json(workdir / "inputs.json", inputs)
-        table = self.table
         with files.atomic_file(workdir / "words.npz") as temporary, temporary.open("wb") as file:
-            np.savez(file, vectors=table.vectors, random=table.random, spread=table.spread)
+            np.savez(file, vectors=self.table.vectors, random=self.table.random, spread=self.table.spread)
 
 
 def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
@@ -55,11 +54,7 @@ def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
 
 
 def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
-    """Returns the biLM of an experiment; None if it has none.
-
-    Raises:
-      UserError: there is no such biLM, or it lacks the layer that the experiment names.
-    """
+    """Returns the biLM of an experiment, which must have the layer that it names; None if it has none."""
     if not config.bilm:
         return None
     others = (open_other(config.bilm) for open_other in OTHER_MODELS.values())
@@ -75,10 +70,7 @@ def open_model(config: TaskConfig) -> EmbeddingBiLM | None:
 
 
 def training_share(examples: Sequence[Any], config: TaskConfig) -> list[Any]:
-    """Returns the share of the training examples that is used, in their order.
-
-    A smaller share is always a part of a larger one.
-    """
+    """Returns the share of training examples that is used, in their order; a smaller one is part of a larger one."""
     number = max(1, round(config.data.train_fraction * len(examples)))
     order = np.random.default_rng(_ORDER_SEED).permutation(len(examples))
     return [examples[i] for i in sorted(order[:number].tolist())]
@@ -89,8 +81,7 @@ def check_labels(
 ) -> None:
     """Reports on stderr the labels of examples that are not among those of the training, which count as errors.
 
-    Raises:
-      UserError: there are such labels, or with open `labels` more of them than others; only with `refuse`.
+    With `refuse`, they are refused, but with open `labels` only if there are more of them than others.
     """
     unseen = task.unseen(examples, labels)
     if unseen:
@@ -103,11 +94,7 @@ def check_labels(
 
 
 def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConfig) -> list[Any]:
-    """Returns the training examples whose texts have at most `max_length` words each; all examples if that is 0.
-
-    Raises:
-      UserError: no example is short enough.
-    """
+    """Returns the training examples whose texts have at most `max_length` words each; all examples if that is 0."""
     most = config.train.max_length
     kept = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
     if not kept:

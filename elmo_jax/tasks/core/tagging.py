@@ -25,8 +25,7 @@ class TaggedSentence:
 
     tokens: list[str]  # the words
     tags: list[str]  # one tag per word; empty if the sentence is not annotated
-    # its name in the file; empty if it has none
-    id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
+    id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)  # its name in the file, if any
 
 
 Sentence = TypeVar("Sentence", bound=TaggedSentence)
@@ -48,7 +47,6 @@ class TaggingTask(Task[Sentence, Tags]):
     spans_and_label: tuple[str, str] | None = None
 
     def texts(self, example: Sentence) -> tuple[Text, ...]:
-        """Returns the words."""
         return ([example.tokens],)
 
     def labels(self, train: Sequence[Sentence], config: Any) -> Labels:
@@ -56,11 +54,7 @@ class TaggingTask(Task[Sentence, Tags]):
         return {"tags": sorted({tag for example in train for tag in example.tags})}
 
     def arrays(self, examples: Sequence[Sentence], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns `tags` int32 [B, T].
-
-        A gold tag that is not in `labels`, which only happens outside of the training examples, gets the number 0. This
-        affects the loss alone, since scores compare the tags themselves; see `unseen`.
-        """
+        """Returns `tags` int32 [B, T], 0 for a tag that the training lacks; scores compare the tags themselves."""
         numbers = {tag: i for i, tag in enumerate(labels["tags"])}
         tags = np.zeros((number, shape[0][1]), np.int32)
         for row, example in enumerate(examples):
@@ -68,21 +62,17 @@ class TaggingTask(Task[Sentence, Tags]):
         return {"tags": tags}
 
     def unseen(self, examples: Sequence[Sentence], labels: Labels) -> Counter[str]:
-        """Returns the tags that the model cannot predict."""
         known = {"O", *labels["tags"]}
         return Counter(tag for example in examples for tag in example.tags if tag not in known)
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the model."""
         return self.network(config.model, tuple(labels["tags"]))
 
     def decode(self, predictions: Arrays, examples: Sequence[Sentence], labels: Labels, config: Any) -> list[Tags]:
-        """Returns the best tag of every word."""
         ids = predictions["probabilities"].argmax(-1) if self.supports_ensembling else predictions["tags"]
         return [[labels["tags"][i] for i in ids[row, : len(e.tokens)]] for row, e in enumerate(examples)]
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Tags]) -> dict[str, float]:
-        """Returns the accuracy over all words."""
         return {"accuracy": tag_accuracy([example.tags for example in examples], predictions)}
 
     def write(self, examples: Sequence[Sentence], predictions: Sequence[Tags]) -> str:
@@ -94,7 +84,6 @@ class TaggingTask(Task[Sentence, Tags]):
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Any]:
-        """Returns the sentence without tags."""
         return [TaggedSentence(texts[0], [])]
 
     def as_json(self, example: Sentence, prediction: Tags) -> dict[str, Any]:
@@ -125,10 +114,7 @@ class TaggingTask(Task[Sentence, Tags]):
 
 
 def highlight_spans(words: Sequence[str], labelled: Sequence[tuple[int, int, str]]) -> Highlighted:
-    """Returns words with the labels of spans, each of which is a first word, the one after the last, and a label.
-
-    A word that is in several spans has the label of the shortest one.
-    """
+    """Returns words with the labels of spans (first word, the one after the last, label), the shortest of each word."""
     span_of: dict[int, tuple[int, int, str]] = {}
     for span in sorted(labelled, key=lambda span: span[0] - span[1]):  # the longest first
         span_of |= dict.fromkeys(range(*span[:2]), span)

@@ -1,6 +1,4 @@
-"""The interface that each task implements; the trainer does everything else.
-
-`TaggingTask` and `ClassificationTask` implement all of it but the reader and the model.
+"""The interface that each task implements; `TaggingTask` and `ClassificationTask` lack the reader and the model only.
 
 Shapes: B examples or rows per batch, T words of the longest row, D input features per word, E numbers of an ELMo mix
 per word, W input features per word without ELMo.
@@ -39,11 +37,9 @@ Use = Literal["training", "evaluation", "prediction"]
 class Embedded:
     """The words of a text as vectors."""
 
-    # [B, T, D], the input of the task's lowest layer: word vectors, characters and ELMo, concatenated
-    vectors: jax.Array
+    vectors: jax.Array  # [B, T, D], the task's input: word vectors, characters and ELMo, concatenated
     mask: jax.Array  # [B, T], true on words; rows are padded at their end
-    # [B, T, E], the ELMo mix that is joined to the output of the task's RNN; None if there is none
-    output: jax.Array | None = None
+    output: jax.Array | None = None  # [B, T, E], the ELMo mix that is joined to the output of the task's RNN
     words: jax.Array | None = None  # [B, T, W], `vectors` without ELMo; None if there is nothing else
     after_first: jax.Array | None = None  # [B, T, E], a mix that is joined to the output of its first layer
 
@@ -52,8 +48,7 @@ class TaskOutput(NamedTuple):
     """The output of a task model."""
 
     loss: jax.Array  # [], the loss of the batch without the penalty of the ELMo mixes
-    # arrays whose first axis is B, from which the host makes the predictions of the examples
-    predictions: dict[str, jax.Array]
+    predictions: dict[str, jax.Array]  # arrays whose first axis is B, from which `decode` makes the predictions
 
 
 class Task(abc.ABC, Generic[Example, Prediction]):
@@ -103,29 +98,19 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         Args:
           source: the path.
           config: the settings of the experiment.
-          use: what the examples are for. Some tasks read others from the same file for "training", and for "prediction"
-            those of some formats may lack their annotation.
+          use: what the examples are for. For "training", some tasks read other examples from the same file; for
+            "prediction", the annotation may be missing.
 
         Raises:
           UserError: the file is malformed; the message names the file and the line.
         """
 
     def splitter(self, config: Any) -> Splitter | None:
-        """Returns what splits a text of an example into its words, as in training.
-
-        None if an example is a sentence, so that running text is split into sentences first.
-        """
+        """Returns what splits a text into words as in training; None if running text is split into sentences first."""
         return None
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[Example]:
-        """Returns the examples of a split of a TFDS dataset.
-
-        Args:
-          source: the name of the split, for messages.
-          features: the features of the dataset.
-          records: the examples of the split.
-          config: the settings of the experiment.
-        """
+        """Returns the examples in the `records` of a split of a TFDS dataset with some `features`."""
         raise UserError(f"{source}: no TFDS dataset has examples of the task {self.name}; give files")
 
     @abc.abstractmethod
@@ -133,7 +118,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns the texts of an example, each as rows of words."""
 
     def size(self, example: Example) -> Shape:
-        """Returns the sizes of an example, which determine the bucket whose shape its arrays have.
+        """Returns the sizes that determine the bucket of an example, and so the shape of its arrays.
 
         They are the number of rows and of words of the longest row of each text; a task may add others.
         """
@@ -174,21 +159,11 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
         """Returns the predictions, with the gold annotation if there is one, in the task's own file format."""
 
-    def files(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, str]:
-        """Returns the files of predictions by the ending that is added to their name, "" for that of `write`."""
-        return {"": self.write(examples, predictions)}
-
     @abc.abstractmethod
     def from_words(self, texts: Sequence[Any], labels: Labels) -> list[Example]:
-        """Returns examples without annotation for `predict`.
+        """Returns the example of some texts, without annotation, for `predict`; for semantic roles, one per predicate.
 
-        Args:
-          texts: `texts_per_example` texts, each a list of words; or, if `document_level` is true, each a list of
-            sentences.
-          labels: the result of `labels`.
-
-        Returns:
-          One example; or, for semantic roles, one per predicate, which may be none.
+        The `texts_per_example` texts are lists of words or, if `document_level` is true, of sentences.
         """
 
     def overlooked(self, texts: Sequence[list[str]], labels: Labels) -> list[str]:

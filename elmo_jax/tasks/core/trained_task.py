@@ -39,13 +39,7 @@ class Examples(list[Any]):
 
 
 class TrainedTask:
-    """A trained task model of one seed, or the models of several seeds, whose predictions are averaged.
-
-    Attributes:
-      config: the experiment.
-      task: the task.
-      seeds: the seeds whose models are used.
-    """
+    """A trained task model of one of its `seeds`, or the models of several, whose predictions are averaged."""
 
     def __init__(self, run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> None:
         """Loads the models; see `load_task`."""
@@ -60,9 +54,11 @@ class TrainedTask:
         finished = [seed for seed in self.config.seeds if self._is_finished(seed)]
         if not finished:
             raise UserError(f"{run}: no seed of this task has finished training; resume with: elmo-jax task train")
-        if seeds is not None and not (_is_list(seeds) and _are_distinct(seeds)):
-            raise UserError(f"seeds: expected a list of distinct whole numbers, got {seeds!r}")
-        self.seeds = list(seeds) if seeds is not None else finished if ensemble else finished[:1]
+        self.seeds = list(finished if ensemble else finished[:1])
+        if seeds is not None:
+            if not _is_list(seeds) or {type(seed) for seed in seeds} != {int} or len(set(seeds)) < len(seeds):
+                raise UserError(f"seeds: expected a list of distinct whole numbers, got {seeds!r}")
+            self.seeds = list(seeds)
         for seed in self.seeds:
             if not self._is_finished(seed):  # it may be one of an earlier launch, with other seeds
                 known = ", ".join(map(str, finished))
@@ -71,21 +67,19 @@ class TrainedTask:
             raise UserError(f"{run}: predictions of the task {self.task.name} cannot be averaged; choose one seed")
         with _reading(self._folder / "inputs.json") as file:
             inputs = files.read_checksummed_json(file, ADVICE)
+            vocabulary = Vocabulary(**inputs["vocabulary"], config=self.config.word_vectors)
         with _reading(self._folder / "words.npz") as file, np.load(file) as stored:
             table = WordTable(stored["vectors"], stored["random"], float(stored["spread"]), None)
-        words = inputs["vocabulary"]
-        vocabulary = Vocabulary(words["words"], words["characters"], self.config.word_vectors)
         self._shapes = shapes_in(inputs)
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
         expected = written["metadata"]["fingerprint"]["bilm"]
         if bilm is not None and bilm.fingerprint != expected:
-            raise UserError(
-                f"{run}: was trained with a biLM of fingerprint {str(expected)[:12]}, but that of {self.config.bilm} is"
-                f" {bilm.fingerprint[:12]}; give the biLM that it was trained with"
-            )
-        given = (self.config, inputs["labels"], vocabulary, table, bilm, make_mesh(jax.local_devices()))
-        self._setup: TaskSetup[Any, Any] = TaskSetup(self.task, *given)
+            problem = f"{str(expected)[:12]}, but that of {self.config.bilm} is {bilm.fingerprint[:12]}"
+            remedy = "give the biLM that it was trained with"
+            raise UserError(f"{run}: was trained with a biLM of fingerprint {problem}; {remedy}")
+        mesh = make_mesh(jax.local_devices())
+        self._setup = TaskSetup(self.task, self.config, inputs["labels"], vocabulary, table, bilm, mesh)
         self._program = TaskProgram(self._setup)
         self._models = [self._program.load(self._folder, seed, layers_are_given=True) for seed in self.seeds]
 
@@ -103,8 +97,8 @@ class TrainedTask:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Predicts for texts that are split into words.
 
-        With `elmo.layer_norm=without_bos_eos`, a prediction also depends on the other inputs, as in bilm-tf: the layers
-        are normalized over a batch. Give one input at a time for predictions that do not.
+        With `elmo.layer_norm=without_bos_eos`, a prediction also depends on the other inputs, since the layers are
+        normalized over a batch as in bilm-tf; give one input at a time for predictions that do not.
 
         Args:
           inputs: for a task with one text per example, a list of sentences, each a list of words; for others, a list of
@@ -166,10 +160,10 @@ class TrainedTask:
         examples: list[Any] = []
         if not _is_list(inputs):
             raise UserError(f"expected a list of examples, got {str(inputs)[:80]!r}")
+        expected = self.task.texts_per_example
         for item in inputs:
             texts = item if isinstance(item, tuple) else (item,)
-            if len(texts) != self.task.texts_per_example:
-                expected = self.task.texts_per_example
+            if len(texts) != expected:
                 raise UserError(f"expected {expected} texts per example, got {len(texts)}: {str(item)[:80]!r}")
             for text in texts:
                 rows = text if self.task.document_level else [text]
@@ -179,7 +173,7 @@ class TrainedTask:
         return examples
 
     def _report_unknown(self, examples: Sequence[Any], source: str) -> None:
-        """Reports on stderr, once for each source, how many words have no vector here though they may be pretrained."""
+        """Reports once for each source how many words have no vector here though they may have a pretrained one."""
         if not self.config.word_vectors.path or source in self._reported:
             return
         words = {word for row in rows_of(self.task, examples) for word in row}
@@ -195,9 +189,8 @@ class TrainedTask:
 
     @standard_numerics()
     def _predictions(self, examples: Sequence[Any], progress: Progress | None = None) -> list[Any]:
-        """Returns the predictions in the order of the examples; the arrays of several seeds are averaged first."""
         bilm = self._setup.bilm if self.config.elmo.trainable == "none" else None
-        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm, self._setup.config.elmo) if bilm else None)
+        encoder = TextEncoder(self._setup, functools.partial(embedded, bilm, self.config.elmo) if bilm else None)
         shapes = with_overflow(self._shapes, [self.task.size(example) for example in examples])
         data = TaskData(self._setup, encoder, examples, shapes)
         return predict(self._setup, self._program, self._models, data, progress)
@@ -205,7 +198,6 @@ class TrainedTask:
 
 @contextlib.contextmanager
 def _reading(path: epath.Path) -> Iterator[epath.Path]:
-    """Yields the path of a file that a run keeps; in the context, a missing or damaged file is a `UserError`."""
     try:
         yield path
     except UserError:
@@ -218,10 +210,6 @@ def _reading(path: epath.Path) -> Iterator[epath.Path]:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _are_distinct(seeds: Sequence[Any]) -> bool:
-    return all(type(seed) is int for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
 
 
 def load_task(run: str | os.PathLike[str], seeds: Sequence[int] | None = None, ensemble: bool = False) -> TrainedTask:

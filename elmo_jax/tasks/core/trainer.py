@@ -26,8 +26,7 @@ from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.data import Ladder, TaskData, choose_shapes, predict, size_of, with_overflow
 from elmo_jax.tasks.core.elmo_vectors import LayerCache, make
 from elmo_jax.tasks.core.inputs import Rows, TextEncoder, elmo_mixes
-from elmo_jax.tasks.core.optimizer import learning_rate
-from elmo_jax.tasks.core.program import TaskInterval, TaskProgram, TaskState
+from elmo_jax.tasks.core.program import TaskProgram, TaskState, learning_rate, no_interval
 from elmo_jax.tasks.core.setup import ADVICE, SPLITS, TaskSetup, rows_of, shapes_in
 from elmo_jax.tasks.core.task import Shape
 from elmo_jax.training.run_context import RunContext, is_out_of_patience
@@ -36,11 +35,10 @@ KEPT = 2  # the number of newest checkpoints that are kept in addition to the be
 
 
 def dev_metrics(records: Sequence[dict[str, Any]], name: str) -> dict[int, float]:
-    """Returns the metric `name` of the evaluations after the first update by their steps, oldest first.
+    """Returns the metric `name` of the evaluations by their steps, oldest first.
 
-    The best evaluation and the end of the training are derived from them alone. As in AllenNLP, the evaluation before
-    the first update is not among them: it is recorded, but it is not a candidate for the best one, and does not count
-    for patience.
+    As in AllenNLP, the one before the first update is not among them: it is not a candidate for the best one, and does
+    not count for patience.
     """
     return {record["step"]: record[name] for record in records if name in record and record["step"] > 0}
 
@@ -74,12 +72,11 @@ class Trainer:
             if examples
         }
         seeds = setup.config.seeds
-        compiling: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
-            train, *others = (data.batch_of_each_shape() for data in self.data.values())
-            frozen = self.program.frozen(seeds[0], self.layers_are_given)
-            compiling = self.program.compiling(train, sum(others, []), frozen)
-        with compiling:
+        with contextlib.ExitStack() as stack:
+            if not all(read_result(workdir / f"seed_{seed}") for seed in seeds):
+                train, *others = (data.batch_of_each_shape() for data in self.data.values())
+                frozen = self.program.frozen(seeds[0], self.layers_are_given)
+                stack.enter_context(self.program.compiling(train, sum(others, []), frozen))
             if setup.bilm is not None and self.layers_are_given:
                 rows = (row for name in SPLITS for row in rows_of(setup.task, splits[name]))
                 folder = files.local(setup.config.elmo.cache or workdir / "elmo")
@@ -117,21 +114,20 @@ class Trainer:
                 state = self._evaluate(state, 0.0)
             while not self._is_over(state) and signals.received is None:
                 state = self._epoch(state)
-            if signals.received is None:
-                return self._best(state)
-            if not self._is_over(state):
+            if signals.received is not None and not self._is_over(state):
                 return self._context.save_and_stop(int(state.step), state, signals.received)
             self._context.checkpoints.wait()  # the last evaluation has saved this step
-            return Stopped(signal.Signals(signals.received), int(state.step))
+            if signals.received is not None:
+                return Stopped(signal.Signals(signals.received), int(state.step))
+            best = best_step(self._evaluations())
+            return state if best in (None, int(state.step)) else self._context.checkpoints.restore_step(best, state)
 
     def _evaluations(self) -> dict[int, float]:
         return dev_metrics(self._context.log.records, f"dev/{self.setup.task.metric}")
 
-    def _is_out_of_patience(self) -> bool:
-        return is_out_of_patience([-metric for metric in self._evaluations().values()], self._config.patience)
-
     def _is_over(self, state: TaskState) -> bool:
-        return int(state.epoch) >= self._config.epochs or self._is_out_of_patience()
+        losses = [-metric for metric in self._evaluations().values()]
+        return int(state.epoch) >= self._config.epochs or is_out_of_patience(losses, self._config.patience)
 
     def _epoch(self, state: TaskState) -> TaskState:
         """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, after that many steps.
@@ -152,28 +148,26 @@ class Trainer:
             if every and step % every == 0:
                 state = self._evaluate(state, began)
                 evaluations, began = self._evaluations(), time.perf_counter()
-                if self._is_out_of_patience():
+                if self._is_over(state):
                     return state
             # A signal takes effect after the evaluation of the step, which would otherwise be missing after the resume.
             if self._signals.received is not None:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
         self._context.progress.advance()
-        due = step % every != 0 and epoch + 1 == self._config.epochs if every else True
+        due = not every or (step % every != 0 and epoch + 1 == self._config.epochs)
         return self._evaluate(state) if due else state
 
     def _check_loss(self, loss: float, step: int) -> None:
         if not np.isfinite(loss):
-            raise UserError(
-                f"{self._workdir}: seed {self._seed}: the loss became infinite or NaN before step {step}; try a lower"
-                " config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
-            )
+            problem = f"seed {self._seed}: the loss became infinite or NaN before step {step}"
+            remedy = "try a lower config.train.optimizer.learning_rate or a lower clip_norm, in another --workdir"
+            raise UserError(f"{self._workdir}: {problem}; {remedy}")
 
     def _timed(self, state: TaskState, began: float) -> TaskState:
-        """Adds the time since `began` to the interval; waits for the last step."""
         jax.block_until_ready(state.step)
-        seconds = np.asarray(float(state.interval.seconds) + time.perf_counter() - began, np.float32)
-        return self._with(state, interval=dataclasses.replace(state.interval, seconds=seconds))
+        seconds = np.float32(float(state.interval["seconds"]) + time.perf_counter() - began)
+        return self._with(state, interval={**state.interval, "seconds": seconds})
 
     def _with(self, state: TaskState, **changes: Any) -> TaskState:
         """Returns the state with other values from the host, on all devices; no program is compiled for them."""
@@ -187,14 +181,13 @@ class Trainer:
 
         The seconds since `began`, if it is given, are missing in the interval of the state.
         """
-        if began is not None and int(state.interval.steps):
+        if began is not None and int(state.interval["steps"]):
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
         predictions = predict(self.setup, self.program, [(params, self._frozen)], dev)
         metrics = self.setup.task.score(dev.examples, predictions)
         step, epoch = int(state.step), int(state.epoch)
-        values: dict[str, Any] = {f"dev/{name}": value for name, value in metrics.items()}
-        values |= self._measured(state)
+        values = {**{f"dev/{name}": value for name, value in metrics.items()}, **self._measured(state)}
         for position, mix in elmo_mixes(params, self.setup.config).items():
             values[f"elmo/{position}/scale"] = mix["scale"]
             values |= {f"elmo/{position}/weight_{j}": weight for j, weight in enumerate(mix["weights"])}
@@ -207,21 +200,17 @@ class Trainer:
             left = (self._config.epochs - epoch) * values["train/seconds"] / max(epoch, 1)
             self._context.progress.show(f"seed {self._seed} · {shown}", epoch, left)
         self._context.log.flush()
-        state = self._with(state, interval=TaskInterval.empty())
+        state = self._with(state, interval=no_interval())
         is_best = best_step(self._evaluations()) == step  # of equally good evaluations, the first one
         self._context.checkpoints.save(step, state, -metrics[first] if is_best else None)
         return state
 
     def _measured(self, state: TaskState) -> dict[str, Any]:
-        """Returns the metrics of the steps since the last evaluation; none before the first step.
-
-        Raises:
-          UserError: the loss is not finite.
-        """
         interval, step = jax.device_get(state.interval), int(state.step)
-        if not interval.steps:
+        if not interval["steps"]:
             return {}
-        loss, words, seconds = float(interval.loss / interval.steps), int(interval.words), float(interval.seconds)
+        loss, words = float(interval["loss"] / interval["steps"]), int(interval["words"])
+        seconds = float(interval["seconds"])
         self._check_loss(loss, step)
         return {
             "train/loss": loss,
@@ -231,11 +220,3 @@ class Trainer:
             "train/seconds": self._context.log.latest("train/seconds") + seconds,
             "train/words": self._context.log.latest("train/words") + words,
         }
-
-    def _best(self, state: TaskState) -> TaskState:
-        self._context.checkpoints.wait()
-        best = best_step(self._evaluations())
-        if best is None or best == int(state.step):
-            return state
-        state_of_best: TaskState = self._context.checkpoints.restore_step(best, state)
-        return state_of_best

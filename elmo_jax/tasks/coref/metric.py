@@ -57,31 +57,24 @@ def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
     Raises:
       ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
     """
-    documents = [(muc(a, b), b_cubed(a, b), ceafe(a, b)) for a, b in zip(gold, predicted, strict=True)]
+    documents = [
+        (
+            (*_links_kept(a, b), *_links_kept(b, a)),  # MUC
+            (*_overlaps(a, b), *_overlaps(b, a)),  # B-cubed
+            ceafe(a, b),
+        )
+        for a, b in zip(gold, predicted, strict=True)
+    ]
     return Scores(*(Fractions(*map(sum, zip(*each, strict=True))) for each in zip(*documents, strict=True)))
 
 
 def metric(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, float]:
-    """Scores the clusters of documents; see `evaluate`.
-
-    Returns:
-      The metrics in percent: `average_f1`, and `f1`, `precision` and `recall` of each score, such as `muc_f1`.
-    """
+    """Returns in percent `average_f1`, and `f1`, `precision` and `recall` of each score, such as `muc_f1`."""
     scores = evaluate(gold, predicted)
     metrics = {"average_f1": percent(scores.average_f1, 1)}
     for name, score in scores._asdict().items():
         metrics |= {f"{name}_{part}": percent(getattr(score, part), 1) for part in ("f1", "precision", "recall")}
     return metrics
-
-
-def muc(gold: Clusters, predicted: Clusters) -> Fractions:
-    """Returns MUC of one document: the links within clusters that both sides have (Vilain et al., 1995)."""
-    return Fractions(*_links_kept(gold, predicted), *_links_kept(predicted, gold))
-
-
-def b_cubed(gold: Clusters, predicted: Clusters) -> Fractions:
-    """Returns B-cubed of one document: the overlap of each mention's two clusters (Bagga and Baldwin, 1998)."""
-    return Fractions(*_overlaps(gold, predicted), *_overlaps(predicted, gold))
 
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
@@ -94,10 +87,8 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
 
     index = _cluster_of_mention(predicted)
     common = np.zeros((len(gold), len(predicted)))
-    for i, cluster in enumerate(gold):
-        for mention in cluster:
-            if mention in index:
-                common[i, index[mention]] += 1
+    for i, mention in ((i, mention) for i, cluster in enumerate(gold) for mention in cluster if mention in index):
+        common[i, index[mention]] += 1
     sizes = np.add.outer([len(cluster) for cluster in gold], [len(cluster) for cluster in predicted])
     similarities = 2 * common / sizes
     rows, columns = linear_sum_assignment(-similarities)
@@ -106,27 +97,24 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Fractions:
 
 
 def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
-    """Returns the number of links that the clusters keep when the others divide them, and the number of all links."""
+    """Returns the numbers of links that clusters keep when the others divide them and of all (Vilain et al. 1995)."""
     index = _cluster_of_mention(others)
-    kept = total = 0
-    for cluster in clusters:
-        known = [index[mention] for mention in cluster if mention in index]
-        parts = len(set(known)) + len(cluster) - len(known)  # each mention that the others lack is a separate part
-        kept += len(cluster) - parts
-        total += len(cluster) - 1
-    return kept, total
+    known = [[index[mention] for mention in cluster if mention in index] for cluster in clusters]
+    kept = sum(len(numbers) - len(set(numbers)) for numbers in known)  # a mention that the others lack has no link
+    return kept, sum(len(cluster) - 1 for cluster in clusters)
 
 
 def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
-    """Returns the sum over mentions of the share of a cluster that the other one has, and the number of mentions."""
+    """Returns the sum over mentions of the share of a cluster that the other one has, and their number.
+
+    See Bagga and Baldwin (1998).
+    """
     index = _cluster_of_mention(others)
     total = 0.0
-    mentions = 0
     for cluster in clusters:
         known = [index[mention] for mention in cluster if mention in index]
-        total += sum(known.count(other) for other in known) / len(cluster)
-        mentions += len(cluster)
-    return total, mentions
+        total += sum(map(known.count, known)) / len(cluster)
+    return total, sum(map(len, clusters))
 
 
 def _cluster_of_mention(clusters: Clusters) -> dict[Mention, int]:

@@ -1,13 +1,14 @@
 """Reads documents with coreference in the columns of CoNLL-2012 and in the JSON lines of e2e-coref."""
 
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from elmo_jax.tasks.formats.lines import cells, read_json
+from elmo_jax.tasks.formats.lines import read_json, rows_of
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank
 
@@ -17,7 +18,6 @@ Mention = tuple[int, int]  # the first and the last word, counted from 0 over th
 Singletons = Literal["keep", "drop"]  # what happens to clusters of one mention, which OntoNotes does not have
 
 NO_SPEAKER = "-"
-_WORD, _SPEAKER, _COLUMNS = 3, 9, 12
 _BEGIN = re.compile(r"#begin document \((.*)\); part ([0-9]{1,9})\s*")
 _REFERENCE = re.compile(r"(\()?([0-9]+)(\))?")
 _KEY = re.compile(r"(.+)_([0-9]+)")  # of e2e-coref: the name of the document and the number of its part
@@ -49,10 +49,6 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     The last column has the coreference: `-` or nothing, or `(12`, `12)` and `(12)` with `|` between them. Mentions of
     one entity may be nested: `12)` closes the last one that was opened. Two entities that have a mention in common are
     merged.
-
-    Raises:
-      UserError: a word is outside of a document, a document has no begin or no end, a line has too few columns or
-        another number than the first line of its sentence, or a mention is not opened or not closed.
     """
     documents: list[Document] = []
     header: tuple[str, str] | None = None  # the name and the part of the document that is being read
@@ -81,47 +77,33 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
 
 
 def _document(path: Path, name: str, part: str, lines: Sequence[Line], singletons: Singletons) -> Document:
-    sentences: list[list[str]] = [[]]  # the last one is being read
-    speakers: list[list[str]] = [[]]
-    words = columns = 0  # the number of words, and that of the columns of the line before
+    sentences: list[list[list[str]]] = []  # the columns of each word
     opened: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # the first word and the line, by entity
     entities: defaultdict[str, list[Mention]] = defaultdict(list)
-    for line in lines:
-        if is_blank(line.text):
-            if sentences[-1]:
-                sentences.append([])
-                speakers.append([])
-            continue
-        row = cells(line.text)
-        if len(row) < _COLUMNS:
-            raise error_at(path, line.number, f"expected at least {_COLUMNS} columns, found {len(row)}")
-        if sentences[-1] and len(row) != columns:
-            message = f"expected {columns} columns, as in the first line of the sentence, found {len(row)}"
-            raise error_at(path, line.number, message)
-        columns = len(row)
+    filled = [line for line in lines if not is_blank(line.text)]
+    for blank, group in itertools.groupby(lines, lambda line: is_blank(line.text)):
+        sentences += [] if blank else [rows_of(path, list(group), 12)]
+    for position, (line, row) in enumerate(zip(filled, itertools.chain(*sentences), strict=True)):
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             match = _REFERENCE.fullmatch(reference)
             if not match or not (match[1] or match[3]):
                 raise error_at(path, line.number, f"expected -, (12, 12) or (12) as coreference, found {reference!r}")
             opens, entity, closes = match.groups()
             if opens:
-                opened[entity].append((words, line.number))
+                opened[entity].append((position, line.number))
             if closes:
                 if not opened[entity]:
                     raise error_at(path, line.number, f"'{entity})' closes a mention that was not opened")
-                entities[entity].append((opened[entity].pop()[0], words))
-        sentences[-1].append(_SLASHED.get(row[_WORD], row[_WORD]))
-        speakers[-1].append(row[_SPEAKER])
-        words += 1
+                entities[entity].append((opened[entity].pop()[0], position))
     if unclosed := [(number, entity) for entity, mentions in opened.items() for _, number in mentions]:
         number, entity = min(unclosed)
         raise error_at(path, number, f"'({entity}' opens a mention that the document does not close")
-    clusters = clustered(entities.values(), singletons)
-    return Document(name, part, genre_of(name), [*filter(None, sentences)], [*filter(None, speakers)], clusters)
+    tokens = [[_SLASHED.get(row[3], row[3]) for row in rows] for rows in sentences]
+    speakers = [[row[9] for row in rows] for rows in sentences]
+    return Document(name, part, _genre(name), tokens, speakers, clustered(entities.values(), singletons))
 
 
-def genre_of(name: str) -> str | None:
-    """Returns the genre that a document's name begins with, None for another beginning."""
+def _genre(name: str) -> str | None:
     return name[:2] if name[:2] in GENRES else None
 
 
@@ -139,11 +121,7 @@ def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> 
 
 
 def read_json_lines(path: Path, singletons: Singletons = "keep") -> list[Document]:
-    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`.
-
-    Raises:
-      UserError: a line is not such an object, or a mention is not in the document.
-    """
+    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`."""
     return [_from_json(path, line, singletons) for line in read_lines(path) if not is_blank(line.text)]
 
 
@@ -162,11 +140,10 @@ def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
     match = _KEY.fullmatch(str(value.get("doc_key", "")))
     name, part = match.groups() if match else (str(value.get("doc_key", "")), "0")
     mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
-    return Document(name, part, genre_of(name), sentences, speakers, clustered(mentions, singletons))
+    return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons))
 
 
 def _nested(value: Any, depth: int, kind: type) -> bool:
-    """Returns whether a value is lists in lists, `depth` of them, of items of one type."""
     if depth == 0:
         return type(value) is kind
     return isinstance(value, list) and all(_nested(item, depth - 1, kind) for item in value)

@@ -33,7 +33,7 @@ class WordIndices(NamedTuple):
     sentences: jax.Array  # int32 [N], the sentence of each word
 
     def flat(self, array: jax.Array) -> jax.Array:
-        """Returns `array` [S, T, D] as one row of the document's words, [N, D], zero past the document's end."""
+        """Maps [S, T, D] to one row of the document's words, [N, D], zero past the document's end."""
         words = array.reshape(-1, array.shape[-1])[jnp.minimum(self.indices, array.shape[0] * array.shape[1] - 1)]
         return jnp.where(self.real[:, None], words, 0.0)
 
@@ -63,11 +63,7 @@ class Kept(NamedTuple):
 def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: float) -> Kept:
     """Keeps the best `ratio` * `words` candidates, without those that cross a kept one with a higher score.
 
-    Args:
-      scores: [N, W], the score of each candidate.
-      valid: bool [N, W], true for candidates.
-      words: [], the number of words of the document.
-      ratio: the number of kept spans per word.
+    The `scores` are [N, W], and `valid` bool [N, W] is true for candidates.
     """
     size, widest = scores.shape
     most = min(max(int(np.float32(size) * np.float32(ratio)), 1), size * widest)  # k, in float32 as in the original
@@ -75,31 +71,24 @@ def keep_spans(scores: jax.Array, valid: jax.Array, words: jax.Array, ratio: flo
     order = jnp.argsort(jnp.where(valid, scores, -jnp.inf).ravel(), descending=True, stable=True)
     chosen = _without_crossing(order, valid, number)
     (chosen_spans,) = jnp.nonzero(chosen, size=most, fill_value=0)
-    real = jnp.arange(most) < chosen.sum()
-    return Kept(chosen_spans // widest, chosen_spans % widest, real)
+    return Kept(chosen_spans // widest, chosen_spans % widest, jnp.arange(most) < chosen.sum())
 
 
-class _Search(NamedTuple):
-    """The state of the search after some candidates."""
-
-    rank: jax.Array  # [], the place of the next candidate in the order
-    kept: jax.Array  # [], the number of kept candidates so far
-    reach: jax.Array  # int32 [N + W], the last word of the longest kept span that begins at each word; -1 for none
-    begin: jax.Array  # int32 [N + W], the first word of the longest kept span that ends at each word; N for none
-    chosen: jax.Array  # bool [N * W], true for kept candidates
+_Search = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> jax.Array:
     """Returns the first `number` candidates in `order` that cross no kept one before them, bool [N * W].
 
     Two spans cross if they overlap and neither contains the other. To find that out, it is enough to know for each word
-    the end of the longest kept span that begins there, and the beginning of the longest one that ends there.
+    the end of the longest kept span that begins there, `reach` int32 [N + W], -1 for none, and the beginning of the
+    longest one that ends there, `begin` int32 [N + W], N for none.
     """
     size, widest = valid.shape
     total = valid.sum()
 
     def more(state: _Search) -> jax.Array:
-        return (state.rank < total) & (state.kept < number)
+        return (state[0] < total) & (state[1] < number)
 
     def look(state: _Search) -> _Search:
         rank, kept, reach, begin, chosen = state
@@ -112,16 +101,15 @@ def _without_crossing(order: jax.Array, valid: jax.Array, number: jax.Array) -> 
         fits = ~crosses.any()
         reach = reach.at[start].max(jnp.where(fits, end, -1))
         begin = begin.at[end].min(jnp.where(fits, start, size))
-        return _Search(rank + 1, kept + fits, reach, begin, chosen.at[order[rank]].set(fits))
+        return rank + 1, kept + fits, reach, begin, chosen.at[order[rank]].set(fits)
 
     zero = jnp.zeros((), jnp.int32)
     reach, begin = jnp.full(size + widest, -1, jnp.int32), jnp.full(size + widest, size, jnp.int32)
-    nothing = jnp.zeros(size * widest, bool)
-    return lax.while_loop(more, look, _Search(zero, zero, reach, begin, nothing)).chosen
+    return lax.while_loop(more, look, (zero, zero, reach, begin, jnp.zeros(size * widest, bool)))[-1]
 
 
 class Scorer(nn.Module):
-    """The parameters of a network with one output."""
+    """The parameters of a network with one output: `hidden_0` to `hidden_{depth - 1}` and `output`."""
 
     features: int  # F
     hidden: int  # H
@@ -129,16 +117,13 @@ class Scorer(nn.Module):
 
     @nn.compact
     def __call__(self) -> Tree:
-        """Returns `hidden_0` to `hidden_{depth - 1}` and `output`, each with `kernel` and `bias`."""
+        """Returns the layers, each with `kernel` and `bias`."""
         sizes = [self.features, *[self.hidden] * self.depth, 1]
-        names = [*(f"hidden_{number}" for number in range(self.depth)), "output"]
-        return {
-            name: {
-                "kernel": self.param(f"{name}_kernel", glorot_uniform, (sizes[number], sizes[number + 1])),
-                "bias": self.param(f"{name}_bias", glorot_uniform, (sizes[number + 1],)),
-            }
-            for number, name in enumerate(names)
-        }
+        layers: Tree = {}
+        for i, name in enumerate([*(f"hidden_{i}" for i in range(self.depth)), "output"]):
+            kernel = self.param(f"{name}_kernel", glorot_uniform, (sizes[i], sizes[i + 1]))
+            layers[name] = {"kernel": kernel, "bias": self.param(f"{name}_bias", glorot_uniform, (sizes[i + 1],))}
+        return layers
 
 
 def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
@@ -148,11 +133,11 @@ def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -
     """
     depth = len(params) - 1
     keys = [None] * depth if key is None else [*jax.random.split(key, depth)]
-    hidden = dropped(jax.nn.relu(first), rate, keys[0])
+    hidden, output = dropped(jax.nn.relu(first), rate, keys[0]), params["output"]
     for number in range(1, depth):
         layer = params[f"hidden_{number}"]
         hidden = dropped(jax.nn.relu(product(hidden, layer["kernel"]) + layer["bias"]), rate, keys[number])
-    return product(hidden, params["output"]["kernel"][:, 0]) + params["output"]["bias"][0]
+    return product(hidden, output["kernel"][:, 0]) + output["bias"][0]
 
 
 class Words(NamedTuple):
@@ -191,10 +176,8 @@ def mention_scores(params: Tree, words: Words, rate: float, key: jax.Array | Non
     widest = words.widths.shape[1]
     first = params["hidden_0"]
     of_start, of_end, of_width, of_head = jnp.split(first["kernel"], np.cumsum(words.sizes)[:-1])
-    projected = product(words.heads, of_head)  # [N, 150]
-    heads = jnp.einsum(
-        "nwj,njh->nwh", words.weights, windows(projected, widest), precision=lax.Precision.HIGHEST
-    )  # [N, W, 150]
+    projected = windows(product(words.heads, of_head), widest)  # [N, W, H]
+    heads = jnp.einsum("nwj,njh->nwh", words.weights, projected, precision=lax.Precision.HIGHEST)
     ends = windows(product(words.hidden, of_end), widest)
     starts = product(words.hidden, of_start)[:, None] + first["bias"]
     return finish(params, starts + ends + product(words.widths, of_width) + heads, rate, key)

@@ -19,6 +19,7 @@ from elmo_jax.tasks.coref.reader import GENRES, NO_SPEAKER, Document, Mention, S
 from elmo_jax.tasks.formats.sources import files_of
 from elmo_jax.text_files import without_suffix
 
+Documents = Sequence[Document]
 Prediction = list[list[Mention]]
 _READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines}
 
@@ -30,11 +31,7 @@ class CorefDataConfig(TaskDataConfig):
     `FOLDER[LIST]` reads the documents that are named in a list, such as those of CoNLL-2012's splits of OntoNotes.
     """
 
-    singletons: Singletons = setting(
-        "keep",
-        "Whether entities of one mention count as gold in the scores. The model never predicts such entities, and"
-        " CoNLL-2012 has none.",
-    )
+    singletons: Singletons = setting("keep", "Whether gold entities of one mention, never predicted, are kept.")
 
 
 class Coref(Task[Document, Prediction]):
@@ -50,11 +47,6 @@ class Coref(Task[Document, Prediction]):
     sample = {"Text": "Ada lost the key to her house. A neighbour found it and gave it back to her."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Document]:
-        """Reads a file, or files of a folder (`files_of`).
-
-        A `.jsonlines` or `.jsonl` file is e2e-coref's, and others are CoNLL-2012's, whose names end with `conll` in
-        folders.
-        """
         files, part = files_of(source, ("conll", *_READERS))
         documents: list[Document] = []
         for file in files:
@@ -63,7 +55,6 @@ class Coref(Task[Document, Prediction]):
         return documents[part]
 
     def texts(self, example: Document) -> tuple[Text, ...]:
-        """Returns the sentences."""
         return (example.sentences,)
 
     def size(self, example: Document) -> Shape:
@@ -82,19 +73,14 @@ class Coref(Task[Document, Prediction]):
         speakers = example.speakers[first : first + sentences]
         return dataclasses.replace(example, sentences=kept, speakers=speakers, clusters=list(filter(None, inside)))
 
-    def labels(self, train: Sequence[Document], config: Any) -> Labels:
+    def labels(self, train: Documents, config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         genres = Counter(document.genre for document in train if document.genre)
-        return {
-            "max_span_width": config.model.max_span_width,
-            "genre": max(genres, key=lambda g: (genres[g], g), default=GENRES[0]),
-        }
+        genre = max(genres, key=lambda g: (genres[g], g), default=GENRES[0])
+        return {"max_span_width": config.model.max_span_width, "genre": genre}
 
-    def arrays(self, examples: Sequence[Document], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns the arrays of one document, which has at most N words, the last size of `shape`.
-
-        These are `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1], as the model takes them.
-        """
+    def arrays(self, examples: Documents, number: int, shape: Shape, labels: Labels) -> Arrays:
+        """Returns `clusters` int32 [1, N, W], `speakers` int32 [1, N] and `genre` int32 [1] of one document."""
         (document,) = examples
         (_, (_, size)) = shape
         gold = np.zeros((1, size, labels["max_span_width"]), np.int32)
@@ -106,42 +92,36 @@ class Coref(Task[Document, Prediction]):
         numbers: dict[str, int] = defaultdict(lambda: len(numbers))
         names = [numbers[name] for row in document.speakers for name in row]
         speakers[0, : len(names)] = names
-        genre = np.array([GENRES.index(document.genre or labels["genre"])], np.int32)
-        return {"clusters": gold, "speakers": speakers, "genre": genre}
+        genre = GENRES.index(document.genre or labels["genre"])
+        return {"clusters": gold, "speakers": speakers, "genre": np.array([genre], np.int32)}
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the span-ranking model."""
         return SpanRanker(config.model)
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[Document], labels: Labels, config: Any
-    ) -> list[Prediction]:
-        """Returns the clusters of the document, without entities of one mention."""
-        arrays = {name: predictions[name][0].tolist() for name in ("starts", "ends", "antecedents", "kept")}
-        return [clusters(**arrays)]
+    def decode(self, predictions: Arrays, examples: Documents, labels: Labels, config: Any) -> list[Prediction]:
+        return [clusters(**{name: array[0] for name, array in predictions.items()})]
 
-    def score(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns the mean F1 of MUC, B-cubed and CEAFe first, and then their scores as in the reference scorer."""
+    def score(self, examples: Documents, predictions: Sequence[Prediction]) -> dict[str, float]:
         return metric([example.clusters for example in examples], predictions)
 
-    def write(self, examples: Sequence[Document], predictions: Sequence[Prediction]) -> str:
+    def write(self, examples: Documents, predictions: Sequence[Prediction]) -> str:
         """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
         Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross, as
         the words 1 to 3 and 2 to 4 do; the model predicts none.
         """
-        parts = []
+        lines = []
         for document, prediction in zip(examples, predictions, strict=True):
             cells = iter(_cells(sum(map(len, document.sentences)), prediction))
             name = document.name or "text"
-            parts.append(f"#begin document ({name}); part {document.part}\n")
+            lines.append(f"#begin document ({name}); part {document.part}")
             for words, speakers in zip(document.sentences, document.speakers, strict=True):
                 for position, (word, speaker) in enumerate(zip(words, speakers, strict=True)):
                     row = [name, int(document.part), position, word, *["-"] * 5, speaker, "-", next(cells)]
-                    parts.append("\t".join(map(str, row)) + "\n")
-                parts.append("\n")
-            parts.append("#end document\n")
-        return "".join(parts)
+                    lines.append("\t".join(map(str, row)))
+                lines.append("")
+            lines.append("#end document")
+        return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[Text], labels: Labels) -> list[Document]:
         """Returns the text as a document of one speaker."""
@@ -180,27 +160,20 @@ class Coref(Task[Document, Prediction]):
 def clusters(
     starts: Sequence[int], ends: Sequence[int], antecedents: Sequence[int], kept: Sequence[bool]
 ) -> Prediction:
-    """Returns the connected components of the links between spans; spans without a link are dropped.
+    """Returns the connected components of the links between spans, sorted; spans without a link are dropped.
 
     Args:
       starts: the first word of each kept span, in the order of (start, end); `ends` has the last, inclusive.
       antecedents: the place of each span's antecedent, which is before its own place, or -1 for none.
       kept: false for spans that only fill up the arrays.
-
-    Returns:
-      The clusters in the order of their first spans, each a sorted list of (start, end).
     """
     cluster_of: dict[int, list[Mention]] = {}
-    clusters_so_far: Prediction = []
-    for index, antecedent in enumerate(antecedents):
-        if not kept[index] or antecedent < 0:
-            continue
-        if antecedent not in cluster_of:
-            cluster_of[antecedent] = [(int(starts[antecedent]), int(ends[antecedent]))]
-            clusters_so_far.append(cluster_of[antecedent])
-        cluster_of[index] = cluster_of[antecedent]
-        cluster_of[index].append((int(starts[index]), int(ends[index])))
-    return sorted(map(sorted, clusters_so_far))
+    for index, (start, end, antecedent) in enumerate(zip(starts, ends, antecedents, strict=True)):
+        linked = kept[index] and antecedent >= 0
+        cluster_of[index] = cluster_of[int(antecedent)] if linked else []
+        cluster_of[index].append((int(start), int(end)))
+    together = {id(cluster): sorted(cluster) for cluster in cluster_of.values() if len(cluster) > 1}
+    return sorted(together.values())
 
 
 def _cells(words: int, prediction: Prediction) -> list[str]:

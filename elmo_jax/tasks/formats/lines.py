@@ -5,6 +5,7 @@ by default.
 """
 
 import csv
+import itertools
 import json
 import re
 from collections import Counter
@@ -32,6 +33,7 @@ def read_json(path: Path, text: str, number: int) -> Any:
         value = json.loads(text, object_pairs_hook=_object)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as error:
         message = f"not JSON ({error.msg}, character {error.colno})"
         raise error_at(path, number + error.lineno - 1, message) from None
@@ -39,7 +41,6 @@ def read_json(path: Path, text: str, number: int) -> Any:
         raise error_at(path, number, "has a \\u escape that is half of a surrogate pair, not a character") from None
     except (ValueError, RecursionError) as error:
         raise error_at(path, number, f"not JSON that can be read ({' '.join(str(error).split())[:80]})") from None
-    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,29 +51,27 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def blocks(path: Path, separates: Callable[[str], bool] = is_blank) -> Iterator[list[Line]]:
-    """Yields groups of consecutive lines, never an empty one; lines for which `separates` is true are between them.
-
-    Raises:
-      UserError: as `read_lines`.
-    """
-    block: list[Line] = []
-    for line in read_lines(path):
-        if not separates(line.text):
-            block.append(line)
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+    """Yields groups of consecutive lines, never an empty one; lines for which `separates` is true are between them."""
+    for between, lines in itertools.groupby(read_lines(path), lambda line: separates(line.text)):
+        if not between:
+            yield list(lines)
 
 
 def cells(text: str) -> list[str]:
-    """Splits a line into its columns.
-
-    Columns are separated by single tabs where the line has a tab, so that a cell may be empty or contain spaces, and
-    else by any number of spaces.
-    """
+    """Splits a line into its columns: at single tabs if it has a tab, and else at any number of spaces."""
     return text.split("\t") if "\t" in text else split_words(text)
+
+
+def rows_of(path: Path, lines: Sequence[Line], fewest: int) -> list[list[str]]:
+    """Splits the lines of a sentence into their columns, equally many in each and at least `fewest`."""
+    rows = [cells(line.text) for line in lines]
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) < fewest:
+            raise error_at(path, line.number, f"expected at least {fewest} columns, found {len(row)}")
+        if len(row) != len(rows[0]):
+            expected = f"{len(rows[0])} columns, as in the first line of the sentence"
+            raise error_at(path, line.number, f"expected {expected}, found {len(row)}")
+    return rows
 
 
 def unescape(word: str) -> str:
@@ -104,7 +103,7 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
 
     Args:
       path: JSON lines (`.jsonl`, `.ndjson`), a table with commas (`.csv`), or one with tabs (any other name).
-      quoting: whether cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
+      quoting: "csv" if cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
       columns: the names of the columns of a table whose first row has none of them; without any, the first row always
         has the names.
 
@@ -127,9 +126,9 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
         if not names:
             has_names = not columns or not {cell.strip() for cell in row}.isdisjoint(columns)
             names = [cell.strip() for cell in row] if has_names else list(columns)
-            twice = [name for name, uses in Counter(names).items() if uses > 1]
-            if twice:
-                raise error_at(path, number, f"two columns have the name {twice[0]!r}; rename one")
+            name, uses = Counter(names).most_common(1)[0]
+            if uses > 1:
+                raise error_at(path, number, f"two columns have the name {name!r}; rename one")
             if has_names:
                 continue
         if len(row) != len(names):
@@ -141,7 +140,6 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
 
 
 def _rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the first line and the cells of each row that is not empty."""
     csv.field_size_limit(2**31 - 1)
     lines = (f"{line.text}\n" for line in read_lines(path))
     rows, first = csv.reader(lines, delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE, strict=True), 1

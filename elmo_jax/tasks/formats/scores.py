@@ -10,23 +10,23 @@ from elmo_jax.tasks.formats.tags import spans
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The numbers of predicted, of gold and of correctly predicted things."""
+    """The numbers of spans, or of other predictions, that are both predicted and gold, predicted, and gold."""
 
-    correct: int = 0  # the number of predicted things that are gold
-    predicted: int = 0  # the number of predicted things
-    gold: int = 0  # the number of things in the gold annotation
+    correct: int = 0
+    predicted: int = 0
+    gold: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(self.correct + other.correct, self.predicted + other.predicted, self.gold + other.gold)
 
     @property
     def precision(self) -> float:
-        """The share of the predicted things that are correct, in percent; 0 if nothing is predicted."""
+        """The share of the predictions that are correct, in percent; 0 if nothing is predicted."""
         return percent(self.correct, self.predicted)
 
     @property
     def recall(self) -> float:
-        """The share of the gold things that are predicted, in percent; 0 if nothing is gold."""
+        """The share of the gold annotation that is predicted, in percent; 0 if nothing is gold."""
         return percent(self.correct, self.gold)
 
     @property
@@ -43,10 +43,10 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class LabelScores:
-    """The counts of things that have a label, such as spans."""
+    """The counts of all labels, and those of each label that is gold or predicted, in alphabetical order."""
 
     overall: Counts
-    labels: dict[str, Counts]  # those of each label that is gold or predicted, in alphabetical order
+    labels: dict[str, Counts]
 
     def metrics(self, **others: float) -> dict[str, float]:
         """Returns F1, precision and recall of all labels, the others, and `f1_x` of each label x."""
@@ -54,11 +54,9 @@ class LabelScores:
 
 
 def score_labels(pairs: Iterable[tuple[set[Any], set[Any]]], ignored: str = "") -> LabelScores:
-    """Counts the things with a `label` that are equal.
+    """Counts what is equal in pairs of gold and predicted spans, or others with a `label`, of each sentence.
 
-    Args:
-      pairs: the gold and the predicted things of each sentence.
-      ignored: a label that does not count overall.
+    The label `ignored` does not count overall.
     """
     counters: dict[str, Counter[str]] = {"correct": Counter(), "predicted": Counter(), "gold": Counter()}
     for gold, predicted in pairs:
@@ -73,10 +71,6 @@ def score_spans(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     """Counts the spans whose type and both ends are right, as conlleval does, from tags in BIO or IOB1.
 
     A predicted I that opens a span counts as B.
-
-    Raises:
-      ValueError: the number of sentences differs.
-      TagError: a tag is none of O, B-x and I-x.
     """
     return score_labels((set(spans(a)), set(spans(b))) for a, b in zip(gold, predicted, strict=True))
 
@@ -87,20 +81,12 @@ def percent(part: float, whole: float) -> float:
 
 
 def accuracy(gold: Iterable[Hashable], predicted: Iterable[Hashable]) -> float:
-    """Returns the share of equal pairs, in percent.
-
-    Raises:
-      ValueError: the two are not equally long.
-    """
+    """Returns the share of equal pairs, in percent."""
     right = [a == b for a, b in zip(gold, predicted, strict=True)]
     return percent(sum(right), len(right))
 
 
 def tag_accuracy(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
-    """Returns the share of words with the right tag over all sentences, in percent.
-
-    Raises:
-      ValueError: the number of sentences, or of the words of a sentence, is not the same.
-    """
-    pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a, b, strict=True)]
-    return percent(sum(a == b for a, b in pairs), len(pairs))
+    """Returns the share of words with the right tag over all sentences, in percent."""
+    right = [a == b for tags, others in zip(gold, predicted, strict=True) for a, b in zip(tags, others, strict=True)]
+    return percent(sum(right), len(right))

@@ -32,9 +32,8 @@ def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
     if name != "train" and task.ids_are_keys:
         twice = repeated_id(examples)
         if twice is not None:
-            raise UserError(
-                f"config.data.{name}: the sources {sources} have two examples with the id {twice!r}; remove one"
-            )
+            expected = f"two examples with the id {twice!r}; remove one"
+            raise UserError(f"config.data.{name}: the sources {sources} have {expected}")
     return examples
 
 
@@ -89,17 +88,15 @@ def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[A
 
 
 def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
-    """Raises `UserError` if placeholders stand for words, or most of the text is in a script without spaces."""
     counts = Counter(word for row in rows for word in row)
     word, most = counts.most_common(1)[0] if counts else ("", 0)
     hidden = next((row[0] for row in rows if len(row) > 1 and row[0] in _PLACEHOLDERS and len(set(row)) == 1), None)
     if hidden is None and 2 * most > counts.total() and (word in _PLACEHOLDERS or counts.total() >= _ENOUGH_WORDS):
         hidden = word
     if hidden is not None:
-        raise UserError(
-            f"{source}: words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}; fill them in with"
-            " the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
-        )
+        remedy = "the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
+        problem = f"words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}"
+        raise UserError(f"{source}: {problem}; fill them in with {remedy}")
     if is_unspaced(" ".join(counts), are_words=True):
         raise UserError(f"{source}: {UNSPACED}")
 
@@ -122,8 +119,7 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
         builder, _ = prepared_builder(source, dataset, split, check)
         examples = read_split(source, builder, split)
         records = examples.__getitems__(list(range(len(examples))))
-        read: list[Any] = task.from_tfds(source, builder.info.features, records, config)
-    return read
+        return task.from_tfds(source, builder.info.features, records, config)
 
 
 def split_brackets(source: str) -> tuple[Path, slice | str]:

@@ -28,17 +28,11 @@ class Span(NamedTuple):
 
 
 class TagError(ValueError):
-    """A sequence of tags breaks the rules of its notation.
-
-    Attributes:
-      position: the position of the word whose tag is wrong, from 0.
-      reason: what is wrong with the tag, as part of a message.
-    """
+    """A sequence of tags breaks the rules of its notation at the word `position`, from 0, for some `reason`."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"tag {position}: {reason}")
-        self.position = position
-        self.reason = reason
+        self.position, self.reason = position, reason
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
@@ -93,10 +87,7 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """
     prefixes = _PREFIXES[scheme]
     if scheme == "iob1":
-        converted = ["O"] * len(tags)
-        for label, start, end in spans(tags):
-            converted[start : end + 1] = [f"B-{label}", *[f"I-{label}"] * (end - start)]
-        return converted
+        return bioul_to_bio(to_bioul(tags))
     last = prefixes[3:]
     open_label = ""  # the type of the open span; empty if none is open
     for position, tag in enumerate(tags):
@@ -105,38 +96,25 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
         if continues and label != open_label and scheme == "bio":
             raise TagError(position, f"{tag!r} opens a span, where BIO expects 'B-{label}'; is the file in IOB1?")
         if (continues and label != open_label) or (last and open_label and not continues):
-            raise TagError(
-                position, f"{tag!r} cannot {f'follow {tags[position - 1]!r}' if position else 'begin the sentence'}"
-            )
+            before = f"follow {tags[position - 1]!r}" if position else "begin the sentence"
+            raise TagError(position, f"{tag!r} cannot {before}")
         open_label = label if prefix in "BI" else ""
     if last and open_label:
         raise TagError(len(tags) - 1, f"the sentence ends inside a span of type {open_label!r}")
-    return _renamed(tags, prefixes)
+    return bioul_to_bio(tags, prefixes)
 
 
 def to_bioul(tags: Sequence[str]) -> list[str]:
     """Converts BIO or IOB1 tags to BIOUL; ill-formed tags are read as `spans` does."""
     converted = ["O"] * len(tags)
     for label, start, end in spans(tags):
-        if start == end:
-            converted[start] = f"U-{label}"
-        else:
-            converted[start : end + 1] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1), f"L-{label}"]
+        whole = [f"B-{label}", *[f"I-{label}"] * (end - start - 1), f"L-{label}"]
+        converted[start : end + 1] = whole if end > start else [f"U-{label}"]
     return converted
 
 
-def bioul_to_bio(tags: Sequence[str]) -> list[str]:
-    """Converts BIOUL tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay ill-formed.
-
-    Raises:
-      TagError: a tag is none of O, B-x, I-x, U-x and L-x.
-    """
-    for position, tag in enumerate(tags):
-        _split(tag, position, _PREFIXES["bioul"])
-    return _renamed(tags, _PREFIXES["bioul"])
-
-
-def _renamed(tags: Sequence[str], prefixes: str) -> list[str]:
+def bioul_to_bio(tags: Sequence[str], prefixes: str = "BIUL") -> list[str]:
+    """Converts tags to BIO one by one, U to B and L to I, so that ill-formed sequences stay ill-formed."""
     bio = dict(zip(prefixes, "BIBI", strict=False))
     return [bio.get(tag[0], tag[0]) + tag[1:] for tag in tags]
 
@@ -167,13 +145,8 @@ def brackets_to_bio(cells: Sequence[str]) -> list[str]:
             raise TagError(position, f"{cell!r} opens a span inside a span of type {open_label!r}")
         if closes and not (label or open_label):
             raise TagError(position, f"{cell!r} closes a span that was not opened")
-        if label:
-            tags.append(f"B-{label}")
-            open_label = label
-        else:
-            tags.append(f"I-{open_label}" if open_label else "O")
-        if closes:
-            open_label = ""
+        tags.append(f"B-{label}" if label else f"I-{open_label}" if open_label else "O")
+        open_label = "" if closes else label or open_label
     if open_label:
         raise TagError(len(cells) - 1, f"the sentence ends inside a span of type {open_label!r}")
     return tags

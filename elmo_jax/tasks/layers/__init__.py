@@ -1,1 +1,0 @@
-"""Layers that several task models use."""

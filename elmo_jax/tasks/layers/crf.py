@@ -25,15 +25,8 @@ class Transitions(NamedTuple):
     """The scores of a chain for decoding, other than those of its tags."""
 
     between: jax.Array  # [N, N], the score of tag j after tag i
-    start: jax.Array | None = None  # [N], the score of a row's first tag; None for zeros
-    end: jax.Array | None = None  # [N], the score of a row's last tag; None for zeros
-
-
-class Decoded(NamedTuple):
-    """The best sequences of tags."""
-
-    tags: jax.Array  # int32 [B, T], the tags, -1 past a row's end
-    scores: jax.Array  # [B], the scores of the sequences; zero for a row without words
+    start: jax.Array | float = 0.0  # [N], the score of a row's first tag
+    end: jax.Array | float = 0.0  # [N], the score of a row's last tag
 
 
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
@@ -68,28 +61,22 @@ def log_partition(logits: jax.Array, mask: jax.Array, transitions: jax.Array) ->
     return jax.nn.logsumexp(total, axis=1)
 
 
-def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> Decoded:
-    """Returns the sequences with the highest sums of scores; of equal sums, the tag with the lower number wins.
+def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions) -> jax.Array:
+    """Returns the tags int32 [B, T] with the highest sums of `scores` [B, T, N] and `transitions`, -1 past a row's end.
 
-    Args:
-      scores: [B, T, N], the score of each tag at each word.
-      mask: [B, T].
-      transitions: the scores of the chain; minus infinity for forbidden transitions.
+    Of equal sums, the tag with the lower number wins.
     """
-    number = scores.shape[-1]
-    start = scores[:, 0] if transitions.start is None else transitions.start + scores[:, 0]  # [B, N]
 
     def step(best: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         score, real = at
         reached = best[:, :, None] + transitions.between  # [B, N from, N to]
         value, source = reached.max(1) + score, reached.argmax(1)
         # Past the end of a row, the best sums do not change and point at themselves.
-        return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(number))
+        return jnp.where(real[:, None], value, best), jnp.where(real[:, None], source, jnp.arange(scores.shape[-1]))
 
+    start = transitions.start + scores[:, 0]  # [B, N]
     best, sources = lax.scan(step, start, (scores.swapaxes(0, 1)[1:], mask.T[1:]))  # sources [T - 1, B, N]
-    if transitions.end is not None:
-        best = best + transitions.end
-    last = best.argmax(1)  # [B]
+    last = (best + transitions.end).argmax(1)  # [B]
 
     def back(tag: jax.Array, source: jax.Array) -> tuple[jax.Array, jax.Array]:
         before = jnp.take_along_axis(source, tag[:, None], 1)[:, 0]
@@ -97,15 +84,13 @@ def viterbi_decode(scores: jax.Array, mask: jax.Array, transitions: Transitions)
 
     _, before = lax.scan(back, last, sources, reverse=True)  # [T - 1, B]
     tags = jnp.concatenate([before, last[None]]).T  # [B, T]
-    return Decoded(jnp.where(mask, tags, -1).astype(jnp.int32), jnp.where(mask.any(1), best.max(1), 0.0))
+    return jnp.where(mask, tags, -1).astype(jnp.int32)
 
 
 def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray:
-    """Returns which of the N labels may follow which in an encoding.
+    """Returns which transitions an encoding allows, bool [N + 2, N + 2], from the row's tag to the column's.
 
-    Returns:
-      Whether each transition is allowed, bool [N + 2, N + 2], from the row's tag to the column's; N is the start of a
-      row of words and N + 1 its end.
+    N is the start of a row of words and N + 1 its end.
     """
     parts = [label.partition("-")[::2] for label in [*labels, "START", "END"]]  # the prefix and the type of each
     allowed = np.zeros((len(parts), len(parts)), bool)
@@ -121,13 +106,7 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
 
 
 def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
-    """Returns the scores for decoding, in which forbidden transitions have the score `forbidden`.
-
-    Args:
-      transitions: [N, N], the score of tag j after tag i.
-      allowed: [N + 2, N + 2]; see `allowed_transitions`.
-      forbidden: the score of forbidden transitions.
-    """
+    """Returns the transitions [N, N] for decoding: `forbidden` where `allowed_transitions` forbids them."""
     between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
     scores = ((between, transitions), (start, 0.0), (end, 0.0))
     return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))
@@ -142,16 +121,14 @@ def bio_transitions(labels: Sequence[str]) -> Transitions:
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")
-    number = len(labels)
-    return constrained(jnp.zeros((number, number)), allowed_transitions(labels, "BIO"), -jnp.inf)
+    return constrained(jnp.zeros((len(labels), len(labels))), allowed_transitions(labels, "BIO"), -jnp.inf)
 
 
 class CRF(nn.Module):
-    """The parameters of a CRF."""
+    """The `transitions` [N, N] of a CRF, for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
 
     tags: int  # N
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        """Returns `transitions` [N, N], for `log_likelihood` and, after `constrained`, for `viterbi_decode`."""
         return self.param("transitions", nn.initializers.xavier_normal(), (self.tags, self.tags))

@@ -6,6 +6,7 @@ C classes.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -17,10 +18,8 @@ from jax import lax
 from elmo_jax.model.token_encoder import uniform
 
 Initial = Literal["torch", "xavier"]
-"""The initial values of a layer.
-
-"torch" stands for the defaults of PyTorch, which AllenNLP's task models keep unless they say otherwise. "xavier" stands
-for those of AllenNLP's ESIM: Xavier-uniform input matrices, orthogonal recurrent matrices and zero biases.
+"""The initial values of a layer: PyTorch's defaults, which AllenNLP's task models keep unless they say otherwise; or
+those of AllenNLP's ESIM, Xavier-uniform input matrices, orthogonal recurrent matrices and zero biases.
 """
 
 
@@ -31,15 +30,12 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def block_orthogonal(blocks: int) -> nn.initializers.Initializer:
     """Returns an initializer of matrices [D, blocks * H] whose blocks [D, H] are independent orthogonal matrices."""
-    orthogonal = nn.initializers.orthogonal()
 
     def initialize(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-        rows, columns = shape
-        shape = (rows, columns // blocks)
+        orthogonal = partial(nn.initializers.orthogonal(), shape=(shape[0], shape[1] // blocks), dtype=dtype)
         # A loop and not a batch: on a CPU, two factorizations of batches at once wait for each other's threads and
         # never end (seen with JAX 0.10.2 on 2 cores).
-        each = jax.lax.map(lambda key: orthogonal(key, shape, dtype), jax.random.split(key, blocks))  # [blocks, D, H]
-        return jnp.concatenate(each, axis=1)
+        return jnp.concatenate(lax.map(orthogonal, jax.random.split(key, blocks)), axis=1)
 
     return initialize
 
@@ -121,10 +117,7 @@ class SelfAttentivePooling(nn.Module):
 def mean_cross_entropy(logits: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
     """Returns the mean cross-entropy [] over the rows, or words, that exist; zero for a batch without any.
 
-    Args:
-      logits: [..., C].
-      labels: int [...], arbitrary where `real` is false.
-      real: bool [...]; the others only fill up the batch.
+    The logits are [..., C], the labels int [...], and `real` bool [...] is false for what only fills up the batch.
     """
     # The others are zeroed before the softmax, so that even NaN in them does not reach a gradient.
     logits, labels = jnp.where(real[..., None], logits, 0.0), jnp.where(real, labels, 0)

@@ -70,9 +70,12 @@ def recurrence(
     read: jax.Array,
     state: State,
     real: jax.Array,
-    dropout: jax.Array | None,
-) -> tuple[jax.Array, State]:
-    """Runs a cell over all steps. The state does not change at padding, so that a row does not depend on it.
+    dropout: jax.Array | float,
+) -> jax.Array:
+    """Runs a cell over all steps, and returns the hidden states [T, B, H], zero at padding.
+
+    The state does not change at padding, so that a row does not depend on it. All arrays can have one more axis before
+    B or H, for several layers at once.
 
     Args:
       cell: the function of one step.
@@ -81,12 +84,7 @@ def recurrence(
       read: [T, B, Z], the pre-activations without the state, whose products are added to the first N columns.
       state: the state before the first step.
       real: [T, B, 1], true on words.
-      dropout: [B, H], an already scaled mask on the hidden state that is fed back; None for no dropout.
-
-    All arrays can have one more axis before B or H, for several layers at once.
-
-    Returns:
-      The hidden states [T, B, H], zero at padding, and the state after the last step.
+      dropout: [B, H], an already scaled mask on the hidden state that is fed back; 1 for no dropout.
     """
     return _forward(cell, direction, recurrent, read, state, real, dropout)[0]
 
@@ -97,18 +95,17 @@ def _forward(cell: Cell, direction: Direction, *arrays: Any) -> Any:
 
     def step(state: State, at: tuple[jax.Array, jax.Array]) -> tuple[State, Any]:
         x, word = at
-        added = product(_dropped(state[-1], dropout), recurrent)
+        added = product(state[-1] * dropout, recurrent)
         z = jnp.concatenate([x[..., :columns] + added, x[..., columns:]], axis=-1)
         new = tuple(jnp.where(word, n, old) for n, old in zip(cell(z, state), state, strict=True))
         return new, (new[-1], z, state)
 
-    last, (hidden, z, before) = lax.scan(step, state, (read, real), reverse=direction == "backward")
-    return (jnp.where(real, hidden, 0), last), (recurrent, z, before, real, dropout)
+    _, (hidden, z, before) = lax.scan(step, state, (read, real), reverse=direction == "backward")
+    return jnp.where(real, hidden, 0), (recurrent, z, before, real, dropout)
 
 
-def _backward(cell: Cell, direction: Direction, residuals: Any, gradients: Any) -> Any:
+def _backward(cell: Cell, direction: Direction, residuals: Any, d_outputs: Any) -> Any:
     recurrent, z, before, real, dropout = residuals
-    d_outputs, d_last = gradients
     columns = recurrent.shape[-1]
 
     def step(d_state: State, at: Any) -> tuple[State, jax.Array]:
@@ -116,11 +113,12 @@ def _backward(cell: Cell, direction: Direction, residuals: Any, gradients: Any) 
         d_new = tuple(jnp.where(word, d, 0) for d in (*d_state[:-1], d_state[-1] + d_output))
         d_z, d_before = jax.vjp(cell, z, before)[1](d_new)
         d_fed = product(d_z[..., :columns], recurrent.swapaxes(-1, -2))
-        d_before = (*d_before[:-1], d_before[-1] + _dropped(d_fed, dropout))
+        d_before = (*d_before[:-1], d_before[-1] + d_fed * dropout)
         return tuple(jnp.where(word, d, stay) for d, stay in zip(d_before, d_state, strict=True)), d_z
 
+    d_last = tuple(jnp.zeros_like(state[0]) for state in before)
     d_first, d_z = lax.scan(step, d_last, (d_outputs, z, before, real), reverse=direction == "forward")
-    fed = _dropped(before[-1], dropout)
+    fed = before[-1] * dropout
     d_recurrent = jnp.einsum("t...bh,t...bz->...hz", fed, d_z[..., :columns], precision=lax.Precision.HIGHEST)
     return d_recurrent, d_z, d_first, None, None
 
@@ -129,41 +127,29 @@ recurrence.defvjp(_forward, _backward)
 
 
 def bidirectional(
-    cell: Cell, recurrent: jax.Array, read: jax.Array, state: State, mask: jax.Array, dropout: jax.Array | None = None
+    cell: Cell, recurrent: jax.Array, read: jax.Array, state: State, mask: jax.Array, dropout: jax.Array | float = 1.0
 ) -> jax.Array:
-    """Runs both directions of a layer in one scan; the backward one starts at the last word of a row.
+    """Returns the hidden states of both directions of a layer, run in one scan, [B, T, 2H], zero at padding.
 
     The arrays are those of `recurrence` with an axis of 2 before B or H; `read` [T, 2, B, Z] has both directions in the
     order of the words, and `mask` [B, T] is true on words, with padding at the end.
-
-    Returns:
-      The hidden states of both directions next to each other, [B, T, 2H], zero at padding.
     """
-    real = jnp.stack([mask.T, mask.T], axis=1)[..., None]
-    hidden, _ = recurrence(cell, "forward", recurrent, _with_reversed(read), state, _with_reversed(real), dropout)
-    both = _with_reversed(hidden)
-    return jnp.concatenate([both[:, 0], both[:, 1]], axis=-1).swapaxes(0, 1)
+    real = jnp.stack([mask.T, mask.T[::-1]], axis=1)[..., None]
+    read = jnp.stack([read[:, 0], read[::-1, 1]], axis=1)  # the backward direction starts at the end
+    hidden = recurrence(cell, "forward", recurrent, read, state, real, dropout)
+    return jnp.concatenate([hidden[:, 0], hidden[::-1, 1]], axis=-1).swapaxes(0, 1)
 
 
-def _with_reversed(x: jax.Array) -> jax.Array:
-    """Returns `x` [T, 2, ...] with the backward direction's steps reversed; the function is its own inverse."""
-    return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
-
-
-def _dropped(hidden: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return hidden if mask is None else hidden * mask
-
-
-def _multiply_each(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Multiplies [B, T, D] by the matrix of each direction, [2, D, Z], to [T, 2, B, Z]."""
-    return jnp.einsum("btd,edz->tebz", inputs, kernel, precision=lax.Precision.HIGHEST)
+def _read(inputs: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """Maps [B, T, D] by the matrix [2, D, Z] and the bias [2, Z] of each direction to [T, 2, B, Z]."""
+    return jnp.einsum("btd,edz->tebz", inputs, kernel, precision=lax.Precision.HIGHEST) + bias[:, None]
 
 
 class LSTM(nn.Module):
     """One layer in one direction from a zero state; `kernel` is [D + H, 4H], input first, and `bias` [4H]."""
 
     size: int  # H
-    direction: Direction = "forward"  # the order in which the steps are read
+    direction: Direction = "forward"
     # With "torch", each bias is the sum of two numbers, since PyTorch adds two bias vectors. With "xavier", the rows of
     # the recurrent matrix are orthonormal over all four gates, and the biases of the forget gate are one.
     initial: Initial = "torch"
@@ -176,7 +162,7 @@ class LSTM(nn.Module):
         bias = self.param("bias", self._bias, (4 * self.size,))
         read = product(inputs.swapaxes(0, 1), kernel[:size]) + bias  # [T, B, 4H]
         zero = jnp.zeros((len(inputs), self.size), read.dtype)
-        hidden, _ = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], None)
+        hidden = recurrence(lstm_cell, self.direction, kernel[size:], read, (zero, zero), mask.T[..., None], 1.0)
         return hidden.swapaxes(0, 1)
 
     def _kernel(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
@@ -211,10 +197,8 @@ class BiLSTMStack(nn.Module):
     """A stack of layers in both directions, `layer_0` and so on, each reading both directions of the one below."""
 
     sizes: Sequence[int]  # H of each layer, the lowest first
-    dropout: float = (
-        0.0  # the fraction of the units dropped between two layers, but neither at the bottom nor at the top
-    )
-    dropout_kind: DropoutKind = "plain"  # the kind of that dropout
+    dropout: float = 0.0  # the fraction of the units dropped between two layers
+    dropout_kind: DropoutKind = "plain"
 
     @nn.compact
     def __call__(
@@ -243,15 +227,15 @@ class HighwayLayer(nn.Module):
     direction: Direction
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | None) -> tuple[jax.Array, State]:
-        """Maps [T, B, D], a mask of words [T, B] and one of dropout [B, H] to [T, B, H] and the last state."""
+    def __call__(self, inputs: jax.Array, mask: jax.Array, dropout: jax.Array | float) -> jax.Array:
+        """Maps [T, B, D], a mask of words [T, B] and one of dropout [B, H] to [T, B, H]."""
         kernel = self.param("kernel", block_orthogonal(6), (inputs.shape[-1], 6 * self.units))
         recurrent = self.param("recurrent", block_orthogonal(5), (self.units, 5 * self.units))
         bias = self.param("bias", nn.initializers.zeros, (6 * self.units,))
         read = product(inputs, kernel) + bias  # [T, B, 6H]
         start = (jnp.zeros((inputs.shape[1], self.units), read.dtype),) * 2
-        hidden, last = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
-        return _dropped(hidden, dropout), (last[0], _dropped(last[1], dropout))
+        hidden = recurrence(highway_cell, self.direction, recurrent, read, start, mask[..., None], dropout)
+        return hidden * dropout
 
 
 class HighwayLSTM(nn.Module):
@@ -260,23 +244,21 @@ class HighwayLSTM(nn.Module):
     Layer 0 runs forward, layer 1 backward over the output of layer 0, and so on; directions are never concatenated.
     """
 
-    layers: int = 8  # L; the paper has 8
-    units: int = 300  # H; the paper has 300
-    # the rate of the recurrent dropout, with one mask per layer and row; it needs a `dropout` key unless the
-    # call is deterministic
-    dropout: float = 0.1
+    layers: int = 8  # L
+    units: int = 300  # H
+    dropout: float = 0.1  # the rate of the recurrent dropout, with one mask per layer and row
 
     @nn.compact
     def __call__(self, inputs: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Maps [B, T, D] to [B, T, H], zero at padding; `mask` [B, T] is true on words, and padding is at the end."""
-        dropout: Any = [None] * self.layers
+        dropout: Any = [1.0] * self.layers
         if self.dropout and not deterministic:
             shape = (self.layers, inputs.shape[0], self.units)
             dropout = variational_mask(self.make_rng("dropout"), self.dropout, shape)
         hidden = inputs.swapaxes(0, 1)
         for number in range(self.layers):
             layer = HighwayLayer(self.units, "backward" if number % 2 else "forward", name=f"layer_{number}")
-            hidden, _ = layer(hidden, mask.T, dropout[number])
+            hidden = layer(hidden, mask.T, dropout[number])
         return hidden.swapaxes(0, 1)
 
 
@@ -289,7 +271,7 @@ class CoupledBiLSTM(nn.Module):
 
     units: int  # H
     # the fraction of the state that is dropped before it is fed back, the initial one included, with one mask per row
-    # and direction; it needs a `dropout` key unless the call is deterministic
+    # and direction
     dropout: float
 
     @nn.compact
@@ -301,10 +283,10 @@ class CoupledBiLSTM(nn.Module):
         row = each_direction(lambda key, shape: glorot_uniform(key, (1, *shape))[0])  # a matrix of one row in e2e-coref
         initial = (self.param(name, row, (2, units)) for name in ("initial_cell", "initial_hidden"))
         start = tuple(jnp.broadcast_to(state[:, None], (2, rows, units)) for state in initial)
-        dropout = None
+        dropout: jax.Array | float = 1.0
         if self.dropout and not deterministic:
             dropout = variational_mask(self.make_rng("dropout"), self.dropout, (2, rows, units))
-        read = _multiply_each(inputs, kernel[:, :size]) + bias[:, None]  # [T, 2, B, 3H]
+        read = _read(inputs, kernel[:, :size], bias)  # [T, 2, B, 3H]
         return bidirectional(coupled_cell, kernel[:, size:], read, start, mask, dropout)
 
 
@@ -324,7 +306,7 @@ class BiGRU(nn.Module):
         recurrent = self.param("recurrent", normal, (2, units, 3 * units))
         bias = self.param("bias", zeros, (2, 3 * units))
         recurrent_bias = self.param("recurrent_bias", zeros, (2, units))  # of the state's part of n
-        read = _multiply_each(inputs, kernel) + bias[:, None]  # [T, 2, B, 3H]
+        read = _read(inputs, kernel, bias)  # [T, 2, B, 3H]
         constant = jnp.broadcast_to(recurrent_bias[:, None], (*read.shape[:-1], units))
         read = jnp.concatenate([read[..., : 2 * units], constant, read[..., 2 * units :]], axis=-1)  # [T, 2, B, 4H]
         start = jnp.zeros((2, len(inputs), units), read.dtype)

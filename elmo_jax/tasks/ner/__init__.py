@@ -1,1 +1,0 @@
-"""Named-entity recognition (paper, section 4)."""

@@ -36,11 +36,6 @@ def read(
         the number of such lines.
       word: the column of the word, the first one being 1.
       tag: the column of the tag; 0 for the last one.
-
-    Raises:
-      UserError: the number of columns changes within the file, a word or a tag is missing, the tags break the rules of
-        `scheme`, or of more than one with "auto"; or the first column has the numbers of the words or the names of the
-        sentences, or the last two have tags of entities, and `word` or `tag` does not say which column is read.
     """
     examples: list[TaggedSentence] = []
     skipped = 0
@@ -55,7 +50,7 @@ def read(
                 first = block[0] if block is cells_of_blocks[0][0] and block[0].text.startswith("#") else line
                 raise _refused(path, first, f"expected {expected}, found {line.text!r}")
     _check_columns(path, [rows for _, rows in cells_of_blocks], word, tag)
-    notation = known_scheme(path, scheme, [[row[tag - 1].strip() for row in rows] for _, rows in cells_of_blocks])
+    notation = read_scheme(path, scheme, [[row[tag - 1].strip() for row in rows] for _, rows in cells_of_blocks])
     for block, rows in cells_of_blocks:
         try:
             tags = to_bio([row[tag - 1].strip() for row in rows], notation)
@@ -74,37 +69,27 @@ def read(
         skipped += len(rows) - len(kept)
         if kept:
             examples.append(TaggedSentence(*map(list, zip(*kept, strict=True))))
-    report_scheme(path, scheme, notation)
     report(path, {"lines left out, since their word is empty": skipped})
     return examples
 
 
 def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: int, tag: int) -> None:
-    """Raises `UserError` if a column that is read by default has numbers, names of sentences or, maybe, inner tags."""
     firsts = [[row[0] for row in rows] for rows in sentences]
-    numbered = any(len(column) > 1 for column in firsts) and (
-        (len(sentences[0][0]) > 2 and all(len(set(column)) == 1 for column in firsts))
-        or all(
-            column[0].isdecimal() and column == [str(int(column[0]) + i) for i in range(len(column))]
-            for column in firsts
-        )
-    )
-    if numbered and word == 1:
-        raise UserError(
-            f"{path}: the first column has the numbers of the words, or the names of the sentences; set"
-            " config.data.word_column=2, and config.data.tag_column to the column of the tags if it is not the last"
-        )
+    names = bool(firsts) and len(sentences[0][0]) > 2 and all(len(set(column)) == 1 for column in firsts)
+    numbers = all(c[0].isdecimal() and c == [str(int(c[0]) + i) for i in range(len(c))] for c in firsts)
+    if word == 1 and (names or numbers) and any(len(column) > 1 for column in firsts):
+        remedy = "config.data.word_column=2, and config.data.tag_column to the column of the tags if it is not the last"
+        problem = "the first column has the numbers of the words, or the names of the sentences"
+        raise UserError(f"{path}: {problem}; set {remedy}")
     before = {row[-2].strip() for rows in sentences for row in rows} - {"O"}
     types = {tag.partition("-")[2] for tag in before} - _CHUNKS
     if tag == 0 and types and all(re.match("[BIESLUM]-.", tag) for tag in before):
-        raise UserError(
-            f"{path}: the last two columns have tags, the first of them {min(before)}; set config.data.tag_column to"
-            " one of them, the first column being 1"
-        )
+        remedy = "set config.data.tag_column to one of them, the first column being 1"
+        raise UserError(f"{path}: the last two columns have tags, the first of them {min(before)}; {remedy}")
 
 
-def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
-    """Returns the notation of the tags of a source; with "auto", the tags decide.
+def read_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
+    """Returns the notation of the tags of a source; with "auto", the tags decide, and a line on stderr reports it.
 
     Raises:
       UserError: the tags of the source are of more than one notation.
@@ -112,19 +97,14 @@ def known_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence
     if scheme != "auto":
         return scheme
     try:
-        return scheme_of(sentences)
+        notation = scheme_of(sentences)
     except ValueError as error:
         raise UserError(f"{source}: {error}; set config.data.scheme") from None
-
-
-def report_scheme(source: object, scheme: AnyScheme, notation: Scheme) -> None:
-    """Reports on stderr the notation in which the tags of a source were read, if the tags decided."""
-    if scheme == "auto":
-        print(f"elmo-jax: {source}: tags read as {notation} (config.data.scheme to change)", file=sys.stderr)
+    print(f"elmo-jax: {source}: tags read as {notation} (config.data.scheme to change)", file=sys.stderr)
+    return notation
 
 
 def _refused(path: Path, line: Line, reason: str) -> UserError:
-    """Returns the error of a line, which is a comment if it begins with `#` and is not a word with its tag."""
     comment = line.text.startswith("#")
     return error_at(path, line.number, f"a comment, {line.text[:80]!r}; remove such lines" if comment else reason)
 

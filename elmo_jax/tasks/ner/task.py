@@ -1,19 +1,76 @@
-"""Implements named entity recognition as a task of the trainer."""
+"""Implements named entity recognition: the biLSTM-CRF tagger (paper, section 4 and its supplement; Lample et al. 2016).
+
+Shapes: B rows, T words of the longest row, D input features per word, H units of both directions of the top layer,
+E numbers of the ELMo mix at the output, N tags.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
 from elmo_jax.errors import UserError
-from elmo_jax.settings import setting
+from elmo_jax.model.dropout import Dropout
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggedSentence, TaggingTask, Tags
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, TfdsExamples, Use
+from elmo_jax.tasks.core.task import Arrays, Embedded, Labels, Shape, TaskOutput, TfdsExamples, Use
 from elmo_jax.tasks.formats.scores import score_spans, tag_accuracy
 from elmo_jax.tasks.formats.tags import AnyScheme, TagError, bioul_to_bio, spans, to_bio, to_bioul
-from elmo_jax.tasks.ner.model import NERModel, Tagger
-from elmo_jax.tasks.ner.reader import EmptyWords, known_scheme, read, report_scheme
+from elmo_jax.tasks.layers.crf import CRF, Encoding, allowed_transitions, constrained, log_likelihood, viterbi_decode
+from elmo_jax.tasks.layers.dense import Dense
+from elmo_jax.tasks.layers.recurrent import BiLSTMStack
+from elmo_jax.tasks.ner.reader import EmptyWords, read, read_scheme
+
+Sentences = Sequence[TaggedSentence]
+
+
+@dataclasses.dataclass(frozen=True)
+class NERModel:
+    """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
+
+    layers: tuple[int, ...] = setting((200, 100), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
+    dropout: float = fraction(0.5, "The fraction of the units dropped at the input of every LSTM layer.")
+    encoding: Encoding = setting("BIOUL", "The notation of spans as tags.")
+
+    def check(self, where: str = "config") -> None:
+        if not self.layers:
+            raise UserError(f"{where}.layers: expected one or more sizes of at least 1, got {self.layers}")
+
+
+class Tagger(nn.Module):
+    """A tagger of biLSTM layers, a dense layer and a CRF.
+
+    ELMo may also be joined to the top layer's output, or to that of the first layer as in TagLM (Peters et al. 2017).
+    """
+
+    config: NERModel
+    labels: Sequence[str]  # the N tags in the order of their numbers
+
+    @nn.compact
+    def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Computes minus the log-likelihood of the gold tags summed over the batch, and the best tags.
+
+        `arrays` has `tags` int [B, T], the gold tags, arbitrary past a row's end. Predicted are `tags` int32 [B, T],
+        the best that the encoding allows, -1 past a row's end.
+        """
+        config = self.config
+        inputs = Dropout(config.dropout, "variational")(text.vectors, deterministic=deterministic)  # [B, T, D]
+        stack = BiLSTMStack(config.layers, config.dropout, "variational", name="encoder")
+        encoded = stack(inputs, text.mask, text.after_first, deterministic=deterministic)  # [B, T, H]
+        self.sow("intermediates", "encoded", encoded)
+        if text.output is not None:
+            encoded = jnp.concatenate([encoded, text.output], axis=-1)  # [B, T, H + E]
+        logits = Dense(len(self.labels), name="tag")(encoded)  # [B, T, N]
+        self.sow("intermediates", "logits", logits)
+        transitions = CRF(len(self.labels), name="crf")()
+        loss = -log_likelihood(logits, arrays["tags"], text.mask, transitions).sum()
+        allowed = allowed_transitions(self.labels, config.encoding)
+        return TaskOutput(loss, {"tags": viterbi_decode(logits, text.mask, constrained(transitions, allowed))})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,34 +102,26 @@ class NER(TaggingTask[TaggedSentence]):
     tfds_features = ("tokens", "ner")
 
     def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
-        """Reads files with one word and its tag per line."""
         data = config.data
         return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
-        """Reads datasets in the form of `conll2003`."""
         names = features["ner"].feature.names
-        examples, records = [], list(records)
         sentences = [[names[tag] for tag in record["ner"]] for record in records]
-        scheme = known_scheme(source, config.data.scheme, sentences)
+        scheme = read_scheme(source, config.data.scheme, sentences)
+        examples = []
         for number, (record, sentence) in enumerate(zip(records, sentences, strict=True)):
             try:
                 tags = to_bio(sentence, scheme)
             except TagError as error:
-                raise UserError(
-                    f"{source}, example {number}, word {error.position}: {error.reason}; set config.data.scheme, which"
-                    f" is {scheme}, to the notation of the dataset"
-                ) from None
+                remedy = f"set config.data.scheme, which is {scheme}, to the notation of the dataset"
+                where = f"{source}, example {number}, word {error.position}"
+                raise UserError(f"{where}: {error.reason}; {remedy}") from None
             examples.append(TaggedSentence([token.decode() for token in record["tokens"]], tags))
-        report_scheme(source, config.data.scheme, scheme)
         return examples
 
-    def labels(self, train: Sequence[TaggedSentence], config: Any) -> Labels:
-        """Returns all tags, in the model's encoding, of the entity types in the training examples.
-
-        Raises:
-          UserError: there is no entity.
-        """
+    def labels(self, train: Sentences, config: Any) -> Labels:
+        """Returns all tags, in the model's encoding, of the entity types in the training examples."""
         types = sorted({span.label for example in train for span in spans(example.tags)})
         if not types:
             raise UserError("config.data.train: no word is in an entity; is the last column the tag (data.tag_column)?")
@@ -80,20 +129,17 @@ class NER(TaggingTask[TaggedSentence]):
         tags = ["O", *(f"{mark}-{label}" for label in types for mark in marks)]
         return {"tags": tags, "encoding": config.model.encoding}
 
-    def arrays(self, examples: Sequence[TaggedSentence], number: int, shape: Shape, labels: Labels) -> Arrays:
+    def arrays(self, examples: Sentences, number: int, shape: Shape, labels: Labels) -> Arrays:
         """Returns `tags` int32 [B, T], in the model's encoding."""
         if labels["encoding"] == "BIOUL":
             examples = [TaggedSentence(e.tokens, to_bioul(e.tags)) for e in examples]
         return super().arrays(examples, number, shape, labels)
 
-    def decode(
-        self, predictions: Arrays, examples: Sequence[TaggedSentence], labels: Labels, config: Any
-    ) -> list[Tags]:
-        """Returns the best tags, in BIO."""
+    def decode(self, predictions: Arrays, examples: Sentences, labels: Labels, config: Any) -> list[Tags]:
         decoded = super().decode(predictions, examples, labels, config)
         return [bioul_to_bio(tags) for tags in decoded] if labels["encoding"] == "BIOUL" else decoded
 
-    def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags]) -> dict[str, float]:
+    def score(self, examples: Sentences, predictions: Sequence[Tags]) -> dict[str, float]:
         """Returns `f1`, `precision` and `recall` of all types, `accuracy`, and `f1_x` of each type x, in percent."""
         gold = [example.tags for example in examples]
         return score_spans(gold, predictions).metrics(accuracy=tag_accuracy(gold, predictions))

@@ -1,1 +1,0 @@
-"""Part-of-speech tagging, the probe of the paper's section 5.3."""

@@ -1,1 +1,0 @@
-"""Textual entailment, SNLI (paper, section 4)."""

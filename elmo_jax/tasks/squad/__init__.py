@@ -1,1 +1,0 @@
-"""Question answering on SQuAD: BiDAF with self-attention (Clark and Gardner 2018) and ELMo."""

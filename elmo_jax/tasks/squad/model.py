@@ -11,18 +11,16 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.task import Embedded, TaskOutput
-from elmo_jax.tasks.layers.dense import glorot_uniform, product
+from elmo_jax.tasks.layers.dense import glorot_uniform, mean_cross_entropy, product
 from elmo_jax.tasks.layers.recurrent import BiGRU
 
 MASKED = -1e29  # document-qa's score of padding; finite, so that a row without words has no NaN
 NULL_START = -1.0  # document-qa's initial score of attending to nothing
-NO_ANSWER = (-1, -1)  # the place of the answer to a question without one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,30 +28,22 @@ class SquadModel:
     """The settings of the model without words, characters and ELMo; defaults are those of document-qa's ELMo script."""
 
     units: int = setting(90, "The number of units per direction of every GRU.", least=1)
-    dropout: float = fraction(
-        0.2, "The fraction of features dropped in training, with one mask for all words of a row."
-    )
+    dropout: float = fraction(0.2, "The fraction of features dropped, with one mask for all words of a row.")
     max_answer_length: int = setting(17, "The maximum number of words of a predicted answer.", least=1)
-    no_answer_threshold: float = setting(
-        0.5, "SQuAD 2.0: the probability of no answer above which none is given; 1 always gives one.", least=0, most=1
-    )
 
 
 class Trilinear(nn.Module):
-    """Computes the scores of all pairs of elements of two sequences."""
+    """Maps two sequences [B, T, D] and [B, J, D] to the scores of all pairs of their elements, [B, T, J]."""
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Maps [B, T, D] and [B, J, D] to the scores of all pairs, [B, T, J]."""
         size = first.shape[-1]
         of_first = self.param("first", glorot_uniform, (size,))
         of_second = self.param("second", glorot_uniform, (size,))
         of_product = self.param("product", glorot_uniform, (size,))
         bias = self.param("bias", nn.initializers.zeros_init(), ())
         products = jnp.einsum("btd,bjd->btj", first * of_product, second, precision=lax.Precision.HIGHEST)
-        alone = product(first, of_first)[:, :, None]
-        other = product(second, of_second)[:, None]
-        return products + alone + other + bias
+        return products + product(first, of_first)[:, :, None] + product(second, of_second)[:, None] + bias
 
 
 class BiDAFAttention(nn.Module):
@@ -106,7 +96,6 @@ class SpanFinder(nn.Module):
     """Finds the words of the context that answer the question."""
 
     config: SquadModel  # the settings of the model
-    no_answer: bool = False  # whether a question may have no answer, as in SQuAD 2.0
 
     @nn.compact
     def __call__(
@@ -114,10 +103,10 @@ class SpanFinder(nn.Module):
     ) -> TaskOutput:
         """Computes the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word.
 
-        `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive, or
-        `NO_ANSWER`. The probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at
-        padding. With `no_answer`, they are those of a question that has an answer, and `no_answer` [B] is the
-        probability that it has none.
+        The loss is the mean cross-entropy of the first words plus that of the last words over rows that have words.
+
+        `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive. The
+        probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")
@@ -125,71 +114,31 @@ class SpanFinder(nn.Module):
         both = BiDAFAttention(name="attention")(read, asked, mask, question.mask)  # [B, T, 4 (2H + E)]
         joined = nn.relu(self._dense(2 * units, "joined")(both))  # [B, T, 2H]
         hidden = joined + self._attended(joined, mask, deterministic)
-        hidden = Dropout(self.config.dropout, "variational")(hidden, deterministic=deterministic)
+        hidden = self._drop(hidden, deterministic)
         first = BiGRU(units, name="start")(hidden, mask)
         last = BiGRU(units, name="end")(jnp.concatenate([hidden, first], axis=-1), mask)
         start = jnp.where(mask, self._dense(1, "start_logits")(first)[..., 0], MASKED)  # [B, T]
         end = jnp.where(mask, self._dense(1, "end_logits")(last)[..., 0], MASKED)
         self.sow("intermediates", "logits", (start, end))
-        predictions, odds = {"start": jax.nn.softmax(start), "end": jax.nn.softmax(end)}, None
-        if self.no_answer:
-            none = self._no_answer_logit(hidden, mask, (first, predictions["start"]), (last, predictions["end"]))
-            # One softmax over no answer and all pairs of a first and a last word, also backward ones (original).
-            odds = none - jax.nn.logsumexp(start, axis=-1) - jax.nn.logsumexp(end, axis=-1)
-            predictions["no_answer"] = jax.nn.sigmoid(odds)
-        return TaskOutput(answer_loss(start, end, arrays["answers"], mask, odds), predictions)
+        answers, filled = arrays["answers"], mask.any(-1)
+        loss = mean_cross_entropy(start, answers[:, 0], filled) + mean_cross_entropy(end, answers[:, 1], filled)
+        return TaskOutput(loss, {"start": jax.nn.softmax(start), "end": jax.nn.softmax(end)})
 
-    def _no_answer_logit(self, hidden: jax.Array, mask: jax.Array, *sides: tuple[jax.Array, jax.Array]) -> jax.Array:
-        """Returns the logit of no answer, [B] (document-qa's `ConfidencePredictor`; Clark and Gardner 2018).
-
-        It is computed from the sums of the outputs of both last GRUs, weighted with the probabilities of the first and
-        the last word, and from the sum of `hidden` [B, T, 2H] with learned attention.
-        """
-        attention = self.param("no_answer_attention", glorot_uniform, (hidden.shape[-1],))
-        scores = product(hidden, attention)  # [B, T]
-        own = (hidden, jax.nn.softmax(jnp.where(mask, scores, MASKED)))
-        sums = [jnp.einsum("btd,bt->bd", *side, precision=lax.Precision.HIGHEST) for side in (*sides, own)]
-        layer = jnp.tanh(self._dense(80, "no_answer_hidden")(jnp.concatenate(sums, axis=-1)))  # 80 and tanh: original
-        return self._dense(1, "no_answer_logit")(layer)[..., 0]
+    def _drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        return Dropout(self.config.dropout, "variational")(x, deterministic=deterministic)
 
     def _read(self, encoder: BiGRU, text: Embedded, deterministic: bool) -> jax.Array:
         """Applies the first GRU to the context or the question and joins the output ELMo, [B, T, 2H + E]."""
-        dropout = self.config.dropout
-        hidden = encoder(Dropout(dropout, "variational")(text.vectors, deterministic=deterministic), text.mask)
-        hidden = Dropout(dropout, "variational")(hidden, deterministic=deterministic)
+        hidden = self._drop(encoder(self._drop(text.vectors, deterministic), text.mask), deterministic)
         return hidden if text.output is None else jnp.concatenate([hidden, text.output], axis=-1)
 
     def _attended(self, joined: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """Returns what the residual self-attention adds to `joined`, [B, T, 2H]."""
-        dropout, units = self.config.dropout, self.config.units
-        hidden = Dropout(dropout, "variational")(joined, deterministic=deterministic)
-        hidden = BiGRU(units, name="self_encoder")(hidden, mask)
-        hidden = Dropout(dropout, "variational")(hidden, deterministic=deterministic)
-        hidden = SelfAttention(name="self_attention")(hidden, mask)  # [B, T, 6H]
+        units = self.config.units
+        hidden = BiGRU(units, name="self_encoder")(self._drop(joined, deterministic), mask)
+        hidden = SelfAttention(name="self_attention")(self._drop(hidden, deterministic), mask)  # [B, T, 6H]
         return nn.relu(self._dense(2 * units, "self_joined")(hidden))
 
     def _dense(self, size: int, name: str) -> nn.Dense:
         initial = nn.initializers.glorot_uniform()  # original
         return nn.Dense(size, kernel_init=initial, precision=lax.Precision.HIGHEST, name=name)
-
-
-def answer_loss(
-    start: jax.Array, end: jax.Array, answers: jax.Array, mask: jax.Array, odds: jax.Array | None = None
-) -> jax.Array:
-    """Returns the mean cross-entropy of the first words plus that of the last words over rows that have words.
-
-    With `odds`, it is that of one softmax over no answer and all pairs of words.
-
-    Args:
-      start: [B, T], the logits of the first word; `end` has those of the last.
-      answers: int32 [B, 2], the first and the last words of the gold answers; `NO_ANSWER` needs `odds`.
-      mask: [B, T], true on words.
-      odds: [B], the logarithm of the odds that there is no answer.
-    """
-    losses = jnp.zeros(start.shape[0])
-    for side, logits in enumerate((start, end)):
-        losses += optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(answers[:, side], 0))  # [B]
-    if odds is not None:
-        losses = jnp.where(answers[:, 0] < 0, jax.nn.softplus(-odds), losses + jax.nn.softplus(odds))
-    filled = mask.any(-1)
-    return jnp.where(filled, losses, 0.0).sum() / jnp.maximum(filled.sum(), 1)

@@ -1,4 +1,4 @@
-"""Reads SQuAD 1.1 and 2.0, questions about paragraphs whose answers are spans of them, and splits text into words."""
+"""Reads SQuAD 1.1, questions about paragraphs whose answers are spans of them, and splits text into words."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,6 @@ from typing import Any, Literal
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import repeated_id, report
 from elmo_jax.tasks.formats.lines import read_json
-from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.text_files import read_lines
 
 _CHUNK = re.compile(r"\S+")
@@ -40,7 +39,7 @@ class Tokens:
     ends: list[int]  # the position after each word's last character
 
     def overlapping(self, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the first and the last word with a character from `start` to before `end`; None if there is none."""
+        """Returns the first and the last word with a character from `start` to before `end`; None without any."""
         tokens = [i for i, (a, b) in enumerate(zip(self.starts, self.ends, strict=True)) if a < end and b > start]
         return (tokens[0], tokens[-1]) if tokens else None
 
@@ -68,7 +67,7 @@ def tokenize(text: str) -> Tokens:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yields the pieces between spaces: their positions, their texts, and whether they end a sentence."""
+    """Yields the position of each piece between spaces, the piece, and whether it ends a sentence."""
     from sentencex import segment
 
     start = 0
@@ -80,7 +79,7 @@ def _chunks(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 # what happens to a question without an answer, see `questions`; "unknown" is for files of which no answers are read
-Missing = Literal["error", "skip", "no_answer"]
+Missing = Literal["error", "skip"]
 AnyMissing = Missing | Literal["unknown"]
 
 _MOVED = "first answers not at their answer_start; nearest occurrence used"
@@ -109,16 +108,13 @@ class Example:
     paragraph: Paragraph  # the paragraph, which several questions share
     tokens: list[str]  # the words of the question
     answers: list[str]  # the texts of the gold answers
-    span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph, or `NO_ANSWER`
+    span: tuple[int, int]  # the first and the last word of the first gold answer in the paragraph
 
 
 def read(path: Path, missing: AnyMissing = "error", part: slice | str = slice(None)) -> list[Example]:
     """Reads a file of questions in the JSON of SQuAD; see `questions`.
 
     The part of the articles is a slice, or those of the titles in `Title;Title`, or the others in `not Title;Title`.
-
-    Raises:
-      UserError: the file is not JSON, it has no article of a title, or as `questions`.
     """
     content = read_json(path, "\n".join(line.text for line in read_lines(path)), 1)
     articles = _field(path, content, "data", list, "")
@@ -135,7 +131,7 @@ def read(path: Path, missing: AnyMissing = "error", part: slice | str = slice(No
 
 
 def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers: Sequence[int]) -> list[Example]:
-    """Returns the questions of articles in the form of SQuAD 1.1 or 2.0, whose `plausible_answers` are not read.
+    """Returns the questions of articles in the form of SQuAD 1.1; those of SQuAD 2.0 without an answer are missing.
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
     at `answer_start`, which is counted in code points, the nearest occurrence of the answer is taken, and of two
@@ -144,15 +140,9 @@ def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers:
     Args:
       path: the file of the articles, for messages.
       articles: the articles, each with `title` and `paragraphs`.
-      missing: "error" to refuse a question without an answer, as SQuAD 2.0 has them, or whose first answer is nowhere
-        in its paragraph; "skip" to leave it out; "no_answer" to refuse it unless it has `is_impossible`;
-        "unknown" to read no answers.
+      missing: "error" to refuse a question without an answer, or whose first answer is nowhere in its paragraph;
+        "skip" to leave it out; "unknown" to read no answers.
       numbers: the number of each article, for messages.
-
-    Raises:
-      UserError: a field is missing or has another type, a question has no words, two questions have one id; or, with
-        "error", a question has no answer, or a first answer is empty or not in its paragraph; or a question with
-        `is_impossible` has answers.
     """
     counts = dict.fromkeys((_MOVED, _MISSING, _WIDER), 0)
     examples = []
@@ -176,7 +166,6 @@ def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers:
 def _example(
     path: Path, question: Any, about: Paragraph, where: str, missing: AnyMissing, counts: dict[str, int]
 ) -> Example | None:
-    """Returns one question, or None if its answer is missing, and counts answers that are moved, missing or wider."""
     name = _field(path, question, "id", str, where)
     tokens = tokenize(_field(path, question, "question", str, where)).words
     if not tokens:
@@ -185,27 +174,16 @@ def _example(
         return Example(name, about, tokens, [], (0, 0))
     answers = _field(path, question, "answers", list, where)
     texts = [_field(path, answer, "text", str, f"{where}.answers[{i}]") for i, answer in enumerate(answers)]
-    impossible = "is_impossible" in question and _field(path, question, "is_impossible", bool, where)
-    if impossible and texts:
-        problem = f"the question {name!r} is_impossible, but has answers; name them plausible_answers"
-        raise UserError(f"{path}, {where}: {problem}")
-    if impossible and missing == "no_answer":
-        return Example(name, about, tokens, [], NO_ANSWER)
     first = texts[0].strip() if texts else ""
     stated = _field(path, answers[0], "answer_start", int, f"{where}.answers[0]") if texts else 0
     start = nearest(about.text, texts[0], stated) if first else None
     span = None if start is None else about.tokens.overlapping(start, start + len(texts[0]))
     if span is None:
-        problem = f"the answer {texts[0]!r} to question {name!r} is not in its paragraph" if first else ""
-        if texts and not first:
-            problem = f"the first answer to question {name!r} is empty, so it has no position"
-        if missing != "skip":
-            problem = problem or f"the question {name!r} has no answers"
-            advice = "config.data.missing=skip leaves such questions out"
-            if not texts and missing == "no_answer":
-                advice = 'expected one, or "is_impossible": true'
-            advice += ", and config.data.missing=no_answer trains on them" if impossible else ""
-            raise UserError(f"{path}, {where}: {problem}; {advice}")
+        if missing == "error":
+            problem = f"the question {name!r} has no answers, or the first one is empty"
+            if first:
+                problem = f"the answer {texts[0]!r} to question {name!r} is not in its paragraph"
+            raise UserError(f"{path}, {where}: {problem}; config.data.missing=skip leaves such questions out")
         counts[_MISSING] += 1
         return None
     counts[_WIDER] += about.answer(*span) != first
@@ -214,16 +192,15 @@ def _example(
 
 
 def nearest(text: str, part: str, position: int) -> int | None:
-    """Returns the occurrence of a part in a text that is nearest to a position; None if there is none."""
+    """Returns where the occurrence of a part in a text begins that is nearest to a position; None without any."""
     starts = (match.start() for match in re.finditer(f"(?={re.escape(part)})", text))  # they may overlap
     return min(starts, key=lambda start: abs(start - position), default=None)
 
 
 def _field(path: Path, value: Any, key: str, kind: type, where: str) -> Any:
-    """Returns the field of a JSON object. Raises `UserError` if it is missing or has another type."""
     field = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(field, kind) or isinstance(field, bool) != (kind is bool):
-        names = {str: "a string", int: "a whole number", list: "a list", bool: "true or false"}
+    if type(field) is not kind:
+        names = {str: "a string", int: "a whole number", list: "a list"}
         json_path = f"{where}.{key}" if where else key
         raise UserError(f"{path}, {json_path}: expected {names[kind]}, found {str(field)[:40]!r}")
     return field

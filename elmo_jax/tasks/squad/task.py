@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import re
+import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Splitter, Task, Text, TfdsExamples, Use
+from elmo_jax.tasks.formats.scores import percent
 from elmo_jax.tasks.formats.sources import split_brackets
-from elmo_jax.tasks.squad.metric import metric, metric_with_no_answers
 from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from elmo_jax.tasks.squad.reader import Example, Missing, Paragraph, questions, read, tokenize
 from elmo_jax.words import split_words
@@ -24,26 +27,21 @@ from elmo_jax.words import split_words
 class Prediction:
     """A predicted answer."""
 
-    text: str  # the text of the answer as in the paragraph; empty if there is none
+    text: str  # the text of the answer as in the paragraph
     start: int  # the position of the first character in the paragraph
     end: int  # the position after the last character
-    probability: float  # the probability of the first word times that of the last word, or of no answer
-    no_answer: float | None = None  # the probability that there is no answer; None for SQuAD 1.1
+    probability: float  # the probability of the first word times that of the last word
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadDataConfig(TaskDataConfig):
-    """The files of questions in the JSON of SQuAD 1.1, or with `missing="no_answer"` of 2.0.
+    """The files of questions in the JSON of SQuAD 1.1.
 
     `FILE[Title;Title]` reads the articles with these titles, `FILE[not Title;Title]` the others, and `FILE[:38]` the
     first 38.
     """
 
-    missing: Missing = setting(
-        "error",
-        "Whether a question without an answer, or whose answer is not in its paragraph, is an error or skipped;"
-        " no_answer trains and evaluates on SQuAD 2.0, whose questions with is_impossible have none.",
-    )
+    missing: Missing = setting("error", "Whether a question without an answer in its paragraph is an error or skipped.")
 
 
 class Squad(Task[Example, Prediction]):
@@ -60,7 +58,6 @@ class Squad(Task[Example, Prediction]):
     tfds_features = ("id", "title", "context", "question", "answers")
 
     def read(self, source: str, config: Any, use: Use) -> list[Example]:
-        """Reads a file in the JSON of SQuAD, or some of its articles; see `SquadDataConfig`."""
         path, part = split_brackets(source)
         return read(path, "unknown" if use == "prediction" else config.data.missing, part)
 
@@ -69,56 +66,39 @@ class Squad(Task[Example, Prediction]):
         return split_words
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[Example]:
-        """Reads datasets in the form of `squad`."""
         articles = [_article(record) for record in records]
         return questions(Path(source), articles, config.data.missing, range(len(articles)))
 
     def texts(self, example: Example) -> tuple[Text, ...]:
-        """Returns the words of the question and those of the paragraph."""
         return ([example.tokens], [example.paragraph.tokens.words])
 
     def arrays(self, examples: Sequence[Example], number: int, shape: Shape, labels: Labels) -> Arrays:
-        """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer, or `NO_ANSWER`."""
+        """Returns `answers` int32 [B, 2], the first and the last word of the first gold answer."""
         spans = np.zeros((number, 2), np.int32)
         spans[: len(examples)] = [example.span for example in examples]
         return {"answers": spans}
 
     def module(self, config: Any, labels: Labels) -> nn.Module:
-        """Returns the model."""
-        return SpanFinder(config.model, no_answer=config.data.missing == "no_answer")
+        return SpanFinder(config.model)
 
     def decode(self, predictions: Arrays, examples: Sequence[Example], labels: Labels, config: Any) -> list[Prediction]:
-        """Returns the text of the most probable span of every paragraph, or an empty one if there is no answer."""
         answers = []
-        sides = zip(examples, predictions["start"], predictions["end"], strict=False)
-        for row, (example, start, end) in enumerate(sides):
-            none = float(predictions["no_answer"][row]) if "no_answer" in predictions else None
-            if none is not None and none > config.model.no_answer_threshold:
-                answers.append(Prediction("", 0, 0, none, none))
-                continue
+        for example, start, end in zip(examples, predictions["start"], predictions["end"], strict=False):
             tokens = example.paragraph.tokens
             number = len(tokens.words)
             first, last, probability = most_probable_span(start[:number], end[:number], config.model.max_answer_length)
-            probability *= 1 - (none or 0)
             text = example.paragraph.answer(first, last)
-            answers.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability, none))
+            answers.append(Prediction(text, tokens.starts[first], tokens.ends[last], probability))
         return answers
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns F1, which selects the best evaluation, and the share of exact matches; or SQuAD 2.0's metrics."""
-        gold, texts = [example.answers for example in examples], [prediction.text for prediction in predictions]
-        without = [prediction.no_answer for prediction in predictions if prediction.no_answer is not None]
-        return metric_with_no_answers(gold, texts, without) if without else metric(gold, texts)
+        return scores([example.answers for example in examples], [prediction.text for prediction in predictions])
 
     def write(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> str:
-        """Returns the JSON object that the official script reads: the predicted answer by the question's id."""
-        return _by_id(examples, [prediction.text for prediction in predictions])
-
-    def files(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, str]:
-        """Adds the probabilities of no answer, which the official script of SQuAD 2.0 takes as `--na-prob-file`."""
-        files = super().files(examples, predictions)
-        without = [prediction.no_answer for prediction in predictions if prediction.no_answer is not None]
-        return files | ({".na_prob": _by_id(examples, without)} if without else {})
+        """Returns the JSON object that the official script reads: answers by the id of the question, or its place."""
+        names = [example.id or str(number) for number, example in enumerate(examples)]
+        answers = {name: prediction.text for name, prediction in zip(names, predictions, strict=True)}
+        return json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
         """Returns the question about the paragraph, whose text has a space between words.
@@ -132,11 +112,8 @@ class Squad(Task[Example, Prediction]):
         return [Example("", Paragraph("", text, tokens), asked, [], (0, 0))]
 
     def as_json(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`.
-
-        For SQuAD 2.0, also `no_answer_probability`; without an answer, `answer` is empty.
-        """
-        value = {
+        """Returns `question`, `answer`, its characters `start` to before `end` in `paragraph`, and `probability`."""
+        return {
             "question": " ".join(example.tokens),
             "paragraph": example.paragraph.text,
             "answer": prediction.text,
@@ -144,25 +121,16 @@ class Squad(Task[Example, Prediction]):
             "end": prediction.end,
             "probability": round(prediction.probability, 6),
         }
-        if prediction.no_answer is not None:
-            value["no_answer_probability"] = round(prediction.no_answer, 6)
-        return value
 
     def highlight(self, prediction: dict[str, Any]) -> Highlighted:
-        """Returns the paragraph, in which the answer has its probability; or the probability of no answer below it."""
         text, probability = prediction["paragraph"], f"{prediction['probability']:.0%}"
-        if not prediction["answer"]:
-            return [(text, None), (f"\nno answer ({probability})", None)]
         start, end = prediction["start"], prediction["end"]
         return [(text[:start], None), (text[start:end], probability), (text[end:], None)]
 
     def show(self, example: Example, prediction: Prediction) -> str:
-        """Returns the question with its answer, and below the paragraph with the answer in brackets."""
-        marked = text = example.paragraph.text
-        if prediction.text:
-            marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
-        answer = prediction.text or "no answer"
-        return f"{' '.join(example.tokens)} {answer} ({prediction.probability:.0%})\n  {marked}"
+        text = example.paragraph.text
+        marked = f"{text[: prediction.start]}[{prediction.text}]{text[prediction.end :]}"
+        return f"{' '.join(example.tokens)} {prediction.text} ({prediction.probability:.0%})\n  {marked}"
 
 
 def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
@@ -188,14 +156,44 @@ def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tupl
     return best
 
 
-def _by_id(examples: Sequence[Example], values: Sequence[str | float]) -> str:
-    """Returns a JSON object of values by the id of the question, or by its place if it has none."""
-    names = [example.id or str(number) for number, example in enumerate(examples)]
-    return json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, indent=1) + "\n"
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII punctuation only
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize(answer: str) -> str:
+    """Returns an answer in the form in which SQuAD 1.1's official script compares answers.
+
+    The order of the steps matters: "an-the" loses its hyphen first, so it becomes one word, which is not an article.
+    """
+    without_punctuation = answer.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
+
+
+def f1(predicted: str, gold: str) -> float:
+    """Returns F1 of the words of two normalized answers as multisets, between 0 and 1; 0 for two empty ones."""
+    words, gold_words = normalize(predicted).split(), normalize(gold).split()
+    common = sum((Counter(words) & Counter(gold_words)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(gold_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+def scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
+    """Returns the means over questions of `f1` and `exact_match` with the best gold answer of each, in percent.
+
+    Raises:
+      ValueError: the numbers of questions differ, or a question has no gold answer.
+    """
+    pairs = list(zip(predicted, gold, strict=True))
+    exact = [normalize(answer) in map(normalize, answers) for answer, answers in pairs]
+    return {
+        "f1": percent(sum(max(f1(answer, each) for each in answers) for answer, answers in pairs), len(pairs)),
+        "exact_match": percent(sum(exact), len(pairs)),
+    }
 
 
 def _article(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a question of TFDS as an article of the JSON with one paragraph and one question."""
     answers = record["answers"]
     pairs = zip(answers["text"], answers["answer_start"], strict=True)
     question = {
@@ -203,8 +201,6 @@ def _article(record: Mapping[str, Any]) -> dict[str, Any]:
         "question": record["question"].decode(),
         "answers": [{"text": text.decode(), "answer_start": int(start)} for text, start in pairs],
     }
-    if "is_impossible" in record:  # SQuAD 2.0
-        question["is_impossible"] = bool(record["is_impossible"])
     paragraphs = [{"context": record["context"].decode(), "qas": [question]}]
     return {"title": record["title"].decode(), "paragraphs": paragraphs}
 

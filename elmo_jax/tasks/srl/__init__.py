@@ -1,1 +1,0 @@
-"""Semantic role labelling: eight interleaved highway LSTM layers (He et al. 2017) with ELMo."""

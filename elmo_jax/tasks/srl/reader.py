@@ -1,26 +1,22 @@
 """Reads predicates with their arguments: the columns of CoNLL-2012 and of PropBank, and lines of BIO tags."""
 
 import dataclasses
-import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.core.task import report
-from elmo_jax.tasks.formats.lines import blocks, cells
+from elmo_jax.tasks.formats.lines import blocks, rows_of
 from elmo_jax.tasks.formats.tags import TagError, brackets_to_bio, to_bio
 from elmo_jax.text_files import Line, error_at, read_lines
 from elmo_jax.words import is_blank, split_words
 
 Layout = Literal["conll2012", "propbank"]
 
-_WORD = 3
-_ARGUMENTS = {  # the first column of the arguments, and the number of columns after the last one
-    "conll2012": (11, 1),
-    "propbank": (8, 0),
-}
-_DIVIDER = "|||"
+# The first column of the arguments, and the number of columns after the last one.
+_ARGUMENTS = {"conll2012": (11, 1), "propbank": (8, 0)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +43,13 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
       path: the file.
       layout: "conll2012" has eleven columns before those of the arguments and one, coreference, after them; "propbank"
         (the files that PropBank releases as `gold_conll`) has eight before them and none after them.
-
-    Raises:
-      UserError: a line has too few columns or another number than the first line of its sentence, a cell is not a
-        bracket, or brackets are nested or have no partner.
     """
     before, after = _ARGUMENTS[layout]
     examples: list[Example] = []
     sentences = without = columns_without = 0
     for block in blocks(path, _separates):
-        rows = _rows(path, block, before + after)
-        tokens = [row[_WORD] for row in rows]
+        rows = rows_of(path, block, before + after)
+        tokens = [row[3] for row in rows]
         of_sentence: list[Example] = []
         for column in range(before, len(rows[0]) - after):
             try:
@@ -69,17 +61,12 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
                 of_sentence.append(Example(tokens, tags, sentences, tags.index("B-V")))
             else:
                 columns_without += 1
-        examples += _of_one_sentence(of_sentence)
+        examples += of_sentence
         sentences += 1
         without += not of_sentence
-    report(
-        path,
-        {
-            "sentences left out, since they have no predicate": without,  # as in deep_srl
-            "columns of arguments left out, since they mark no predicate": columns_without,
-        },
-    )
-    return examples
+    left_out = {"sentences left out, since they have no predicate": without}  # as in deep_srl
+    report(path, left_out | {"columns of arguments left out, since they mark no predicate": columns_without})
+    return _with_predicates(examples)
 
 
 def read_bio(path: Path) -> list[Example]:
@@ -87,36 +74,29 @@ def read_bio(path: Path) -> list[Example]:
 
     Positions are counted from 0. A line belongs to the sentence of the line before if it has the same words and a later
     predicate.
-
-    Raises:
-      UserError: a line has another layout, its numbers of words and tags differ, the tags are not BIO, or the tag of
-        the predicate is not `B-V`.
     """
     examples: list[Example] = []
-    for line in read_lines(path):
-        if is_blank(line.text):
-            continue
-        example = _bio_example(path, line)
+    for example in (_bio_example(path, line) for line in read_lines(path) if not is_blank(line.text)):
         if examples:
             last = examples[-1]
             same = example.tokens == last.tokens and example.predicate > last.predicate
             example = dataclasses.replace(example, sentence=last.sentence + (not same))
         examples.append(example)
-    groups = [list(group) for _, group in itertools.groupby(examples, lambda example: example.sentence)]
-    return [example for group in groups for example in _of_one_sentence(group)]
+    return _with_predicates(examples)
 
 
-def _of_one_sentence(examples: Sequence[Example]) -> list[Example]:
-    predicates = tuple(sorted({example.predicate for example in examples}))
-    return [dataclasses.replace(example, predicates=predicates) for example in examples]
+def _with_predicates(examples: Sequence[Example]) -> list[Example]:
+    of_sentence: defaultdict[int, set[int]] = defaultdict(set)
+    for example in examples:
+        of_sentence[example.sentence].add(example.predicate)
+    return [dataclasses.replace(e, predicates=tuple(sorted(of_sentence[e.sentence]))) for e in examples]
 
 
 def _bio_example(path: Path, line: Line) -> Example:
     pieces = split_words(line.text)
-    position, divider = pieces[0], pieces.index(_DIVIDER) if _DIVIDER in pieces else 0
+    position, divider = pieces[0], pieces.index("|||") if "|||" in pieces else 0
     if not (position.isascii() and position.isdigit() and len(position) < 10) or divider < 2:
-        message = f"expected a position, words, {_DIVIDER} and tags, found {line.text[:40]!r}"
-        raise error_at(path, line.number, message)
+        raise error_at(path, line.number, f"expected a position, words, ||| and tags, found {line.text[:40]!r}")
     tokens, tags = pieces[1:divider], pieces[divider + 1 :]
     if len(tokens) != len(tags):
         raise error_at(path, line.number, f"{len(tokens)} words have {len(tags)} tags")
@@ -128,17 +108,6 @@ def _bio_example(path: Path, line: Line) -> Example:
         return Example(tokens, to_bio(tags, "bio"), 0, predicate)
     except TagError as error:
         raise error_at(path, line.number, f"tag {error.position}: {error.reason}") from None
-
-
-def _rows(path: Path, block: Sequence[Line], fewest: int) -> list[list[str]]:
-    rows = [cells(line.text) for line in block]
-    for line, row in zip(block, rows, strict=True):
-        if len(row) < fewest:
-            raise error_at(path, line.number, f"expected at least {fewest} columns, found {len(row)}")
-        if len(row) != len(rows[0]):
-            message = f"expected {len(rows[0])} columns, as in the first line of the sentence, found {len(row)}"
-            raise error_at(path, line.number, message)
-    return rows
 
 
 def _separates(text: str) -> bool:

@@ -1,21 +1,133 @@
-"""Implements semantic role labelling as a task of the trainer, with one example per predicate."""
+"""Implements semantic role labelling, with one example per predicate: its model, and the scores of srl-eval.pl.
+
+The model has eight interleaved highway LSTM layers over words and a predicate flag (He et al. 2017).
+
+Shapes: B sentences, one per predicate, T words, D input features per word, F numbers of the flag's embedding, H
+units, E numbers of the ELMo mix at the output, N tags.
+"""
 
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from elmo_jax.settings import setting
+from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.tagging import TaggingTask, Tags
-from elmo_jax.tasks.core.task import Arrays, Labels, Shape, Use
+from elmo_jax.tasks.core.task import Arrays, Embedded, Labels, Shape, TaskOutput, Use
+from elmo_jax.tasks.formats.scores import LabelScores, score_labels
 from elmo_jax.tasks.formats.sources import files_of
-from elmo_jax.tasks.srl.metric import evaluate, proposition_lines
-from elmo_jax.tasks.srl.model import RoleTagger, SRLModel
+from elmo_jax.tasks.formats.tags import brackets, spans
+from elmo_jax.tasks.layers.crf import bio_transitions, viterbi_decode
+from elmo_jax.tasks.layers.recurrent import HighwayLSTM
 from elmo_jax.tasks.srl.reader import Example, read_bio, read_columns
+
+
+@dataclasses.dataclass(frozen=True)
+class SRLModel:
+    """The settings of the model without words and ELMo; defaults are those of He et al. (2017) and the ELMo paper."""
+
+    flag_dim: int = setting(100, "The dimension of the embedding of the predicate flag.", least=1)
+    layers: int = setting(8, "The number of highway LSTM layers; even ones run forward, odd ones backward.", least=1)
+    units: int = setting(300, "The number of units per layer.", least=1)
+    dropout: float = fraction(0.1, "The fraction of units dropped in training, with one mask per layer and sentence.")
+
+
+class RoleTagger(nn.Module):
+    """Tags the arguments of one predicate per row."""
+
+    config: SRLModel
+    tags: Sequence[str]  # the BIO tags in the order of their ids
+
+    @nn.compact
+    def __call__(self, sentence: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
+        """Computes the loss, `log_probabilities` [B, T, N], and the best `tags` int32 [B, T], -1 at padding.
+
+        `arrays` has `flags` int32 [B, T], 1 for the predicate, and `tags` int32 [B, T], the gold tags, arbitrary at
+        padding.
+        """
+        config = self.config
+        flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
+        inputs = jnp.concatenate([sentence.vectors, flags(arrays["flags"])], axis=-1)  # [B, T, D + F]
+        lstm = HighwayLSTM(config.layers, config.units, config.dropout, name="lstm")
+        hidden = lstm(inputs, sentence.mask, deterministic=deterministic)  # [B, T, H]
+        if sentence.output is not None:
+            hidden = jnp.concatenate([hidden, sentence.output], axis=-1)  # [B, T, H + E]
+        initial, precision = nn.initializers.orthogonal(), lax.Precision.HIGHEST
+        dense = nn.Dense(len(self.tags), kernel_init=initial, precision=precision, name="output")
+        log_probabilities = jax.nn.log_softmax(dense(hidden))  # [B, T, N]
+        loss = tagging_loss(log_probabilities, arrays["tags"], sentence.mask)
+        best = viterbi_decode(lax.stop_gradient(log_probabilities), sentence.mask, bio_transitions(self.tags))
+        return TaskOutput(loss, {"log_probabilities": log_probabilities, "tags": best})
+
+
+def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the mean cross-entropy of a sentence's tokens, averaged over the sentences that have words, as AllenNLP.
+
+    The arguments are [B, T, N], the gold tags int32 [B, T], and [B, T], true on words.
+    """
+    chosen = jnp.take_along_axis(log_probabilities, jnp.where(mask, tags, 0)[..., None], axis=-1)[..., 0]  # [B, T]
+    lengths = mask.sum(-1)  # [B]
+    losses = -jnp.where(mask, chosen, 0.0).sum(-1) / jnp.maximum(lengths, 1)
+    return losses.sum() / jnp.maximum((lengths > 0).sum(), 1)
+
+
+class Argument(NamedTuple):
+    """An argument of a predicate."""
+
+    label: str  # the role, such as ARG0, ARGM-TMP or R-ARG1; also V, the predicate itself
+    pieces: tuple[tuple[int, int], ...]  # the first and the last word of each piece of the argument
+
+
+def arguments(tags: Sequence[str]) -> list[Argument]:
+    """Returns the arguments of one predicate from BIO tags; an I that opens a span counts as B.
+
+    A span C-x is a further piece of the last argument x before it or, if there is none, a new argument x.
+    """
+    result: list[Argument] = []
+    last: dict[str, int] = {}  # the place in `result` of the last argument of each label
+    for label, start, end in spans(tags):
+        whole = label.removeprefix("C-")
+        if label.startswith("C-") and whole in last:
+            argument = result[last[whole]]
+            result[last[whole]] = argument._replace(pieces=(*argument.pieces, (start, end)))
+        else:
+            last[whole] = len(result)
+            result.append(Argument(whole, ((start, end),)))
+    return result
+
+
+def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> LabelScores:
+    """Counts the arguments whose label and pieces are all right, given the gold and predicted BIO tags per predicate.
+
+    Raises:
+      ValueError: the numbers of predicates, or of the words of a predicate's sentence, differ.
+      TagError: a tag is none of O, B-x and I-x.
+    """
+    pairs = list(zip(gold, predicted, strict=True))
+    if any(len(a) != len(b) for a, b in pairs):
+        raise ValueError("a predicate has other numbers of gold and of predicted tags")
+    return score_labels(((set(arguments(a)), set(arguments(b))) for a, b in pairs), ignored="V")
+
+
+def proposition_lines(words: Sequence[str], predicates: Sequence[int], tags: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of one sentence in a file for srl-eval, given the BIO tags of predicates at distinct positions.
+
+    There is one line per word, with the predicate or `-` in the first column and one column of brackets per predicate,
+    in the order of their positions; and an empty line.
+    """
+    columns = [["-"] * len(words)]
+    for predicate, predicate_tags in sorted(zip(predicates, tags, strict=True)):
+        columns[0][predicate] = words[predicate]
+        columns.append(brackets(predicate_tags))
+    return [*(" ".join(row) for row in zip(*columns, strict=True)), ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +135,7 @@ class SRLDataConfig(TaskDataConfig):
     """The sources of the annotated predicates and their format."""
 
     format: Literal["conll2012", "propbank", "bio"] = setting(
-        "conll2012",
-        "The format of the files: the columns of CoNLL-2012 or of PropBank's gold_conll, or lines of BIO tags.",
+        "conll2012", "The format: columns of CoNLL-2012 or PropBank's gold_conll, or lines of BIO tags."
     )
 
 
@@ -40,7 +151,6 @@ class SRL(TaggingTask[Example]):
     sample = {"Text": "The committee wants to publish its report in May."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Example]:
-        """Reads the predicates of files (`files_of`); sentences without a predicate give no example."""
         layout = config.data.format
         examples: list[Example] = []
         files, part = files_of(source, ("conll",))
@@ -84,10 +194,20 @@ class SRL(TaggingTask[Example]):
         it with a file of gold frames of the same form: the result of this function for the gold tags.
         """
         lines: list[str] = []
-        rest = iter(predictions)
-        for sentence in _sentences(examples):
-            tags = [next(rest) for _ in sentence]
-            lines += proposition_lines(sentence[0].tokens, [e.predicate for e in sentence], tags)
+        positions: list[int] = []
+        tags: list[Tags] = []
+        for example, after, prediction in zip(examples, [*examples[1:], None], predictions, strict=True):
+            positions.append(example.predicate)
+            tags.append(prediction)
+            # Files may give one position two frames, for which the format has no room; the second one begins another
+            # sentence.
+            if not (
+                after
+                and (after.sentence, after.tokens) == (example.sentence, example.tokens)
+                and after.predicate > example.predicate
+            ):
+                lines += proposition_lines(example.tokens, positions, tags)
+                positions, tags = [], []
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:
@@ -112,25 +232,6 @@ class SRL(TaggingTask[Example]):
     def show(self, example: Example, prediction: Tags) -> str:
         """Returns the predicate and its frame in brackets, as in `chased: [ARG0 The cat] [V chased] [ARG1 mice] .`."""
         return f"{example.tokens[example.predicate]}: {super().show(example, prediction)}"
-
-
-def _sentences(examples: Sequence[Example]) -> Iterator[list[Example]]:
-    """Yields the consecutive examples of the same sentence whose predicates are at rising positions.
-
-    Files may give one position two frames, for which the format of srl-eval has no room; the second one begins
-    another sentence.
-    """
-    group: list[Example] = []
-    for example in examples:
-        if group and (
-            (example.sentence, example.tokens) != (group[-1].sentence, group[-1].tokens)
-            or example.predicate <= group[-1].predicate
-        ):
-            yield group
-            group = []
-        group.append(example)
-    if group:
-        yield group
 
 
 TASK = SRL()

@@ -1,1 +1,0 @@
-"""Sentiment classification of sentences, the Stanford Sentiment Treebank (paper, section 4)."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.core.config import TaskOptimizerConfig
-from elmo_jax.tasks.core.optimizer import learning_rate, make_optimizer
+from elmo_jax.tasks.core.program import learning_rate, make_optimizer
 from elmo_jax.tasks.core.trainer import best_step, dev_metrics
 
 

@@ -16,7 +16,7 @@ from elmo_jax.checkpoints.manager import Checkpoints
 from elmo_jax.errors import UserError
 from elmo_jax.runs.result import read_result
 from elmo_jax.tasks.core.config import ElmoConfig
-from elmo_jax.tasks.core.optimizer import unfrozen
+from elmo_jax.tasks.core.program import unfrozen
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.tagging import BILM, train, write_problem
 

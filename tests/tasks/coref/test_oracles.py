@@ -8,8 +8,7 @@ import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.coref.model import CorefModel, SpanRanker
-from elmo_jax.tasks.coref.ranking import antecedent_indices, distance_bucket
+from elmo_jax.tasks.coref.model import CorefModel, SpanRanker, antecedent_indices, distance_bucket
 from elmo_jax.tasks.coref.task import clusters
 from tests.tasks.coref.from_originals import e2e_words, from_e2e
 from tests.tasks.oracle_cases import each_case

@@ -80,7 +80,7 @@ def test_windows_of_training_documents_are_drawn_again_in_every_epoch():
     long = dataclasses.replace(DOCUMENT, sentences=SENTENCES * 4, speakers=SPEAKERS * 4)
     config = TaskConfig(train=TaskTrainConfig(batch_size=1, max_sentences=3))
     vocabulary = Vocabulary(sorted(sum(SENTENCES, [])), [], config.word_vectors)
-    table = WordTable(np.zeros((vocabulary.word_rows, 2), np.float32), np.zeros(1, bool), 1.0, None)
+    table = WordTable(np.zeros((2 + len(vocabulary.words), 2), np.float32), np.zeros(1, bool), 1.0, None)
     setup = TaskSetup(TASK, config, LABELS, vocabulary, table, None, make_mesh(jax.devices()[:1]))
     shapes = choose_shapes([size_of(TASK, long, 3)], 1, CPU)
     data = TaskData(setup, TextEncoder(setup), [long], shapes, trains=True)

@@ -78,7 +78,7 @@ def test_bio_names_the_inside_tag_that_opens_a_span():
 def test_ill_formed_bioul_is_converted_tag_by_tag():
     assert bioul_to_bio(["L-A", "U-B", "I-A", "O", "B-A"]) == ["I-A", "B-B", "I-A", "O", "B-A"]
     with pytest.raises(TagError, match="expected one of O, B-x, I-x, U-x, L-x, found 'E-A'"):
-        bioul_to_bio(["E-A"])
+        to_bio(["E-A"], "bioul")
 
 
 @pytest.mark.parametrize(

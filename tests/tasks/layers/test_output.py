@@ -6,7 +6,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from elmo_jax.tasks.layers.dense import Dense, mean_cross_entropy
-from elmo_jax.tasks.sst.model import Maxout
+from elmo_jax.tasks.sst.task import Maxout
 
 
 def test_maxout_is_the_maximum_of_linear_functions():

@@ -14,7 +14,7 @@ from elmo_jax.tasks.core.config import CharactersConfig
 from elmo_jax.tasks.core.inputs import CharCNN
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.crf import allowed_transitions
-from elmo_jax.tasks.ner.model import NERModel, Tagger
+from elmo_jax.tasks.ner.task import NERModel, Tagger
 from tests.tasks import checks, weights
 from tests.tasks.oracle_cases import each_case
 

@@ -17,8 +17,7 @@ from elmo_jax.runs.result import Finished
 from elmo_jax.tasks.core.run import train_task
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import allowed_transitions, constrained, viterbi_decode
-from elmo_jax.tasks.ner.model import NERModel
-from elmo_jax.tasks.ner.task import TASK, NERDataConfig
+from elmo_jax.tasks.ner.task import TASK, NERDataConfig, NERModel
 from elmo_jax.tasks.registry import default_config, task_config
 from tests.tasks.problems import PROBLEMS, config_of
 from tests.tasks.tagging import write_problem
@@ -42,8 +41,8 @@ def test_perfect_logits_give_back_the_gold_tags(encoding):
     mask = np.arange(6) < np.array([[len(tags)] for tags in GOLD])
     chain = constrained(jnp.zeros((number, number)), allowed_transitions(labels["tags"], encoding))
     best = viterbi_decode(jnp.asarray(logits), jnp.asarray(mask), chain)
-    np.testing.assert_array_equal(np.asarray(best.tags)[mask], gold[mask])
-    actual = TASK.decode({"tags": np.asarray(best.tags)}, EXAMPLES, labels, config)
+    np.testing.assert_array_equal(np.asarray(best)[mask], gold[mask])
+    actual = TASK.decode({"tags": np.asarray(best)}, EXAMPLES, labels, config)
     assert actual == [list(tags) for tags in GOLD]
     assert TASK.score(EXAMPLES, actual)["f1"] == 100
 

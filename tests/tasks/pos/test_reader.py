@@ -3,7 +3,7 @@ import lzma
 import pytest
 
 from elmo_jax.tasks.core.tagging import TaggedSentence
-from elmo_jax.tasks.pos.reader import read_conllu, read_penn
+from elmo_jax.tasks.pos.task import read_conllu, read_penn
 from tests.tasks.format_cases import message, write
 
 pytestmark = pytest.mark.quick

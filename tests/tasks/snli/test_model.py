@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.snli.model import ESIM, SNLIModel
+from elmo_jax.tasks.snli.task import ESIM, SNLIModel
 from tests.tasks import checks, weights
 from tests.tasks.oracle_cases import each_case
 

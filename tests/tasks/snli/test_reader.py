@@ -5,8 +5,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts
-from elmo_jax.tasks.snli.reader import read
-from elmo_jax.tasks.snli.task import TASK
+from elmo_jax.tasks.snli.task import TASK, read
 from tests.tasks.format_cases import message, write
 
 RECORDS = [

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.squad.model import NO_ANSWER, SpanFinder, SquadModel
+from elmo_jax.tasks.squad.model import SpanFinder, SquadModel
 from tests.tasks import checks
 from tests.tasks.oracle_cases import each_case
 from tests.tasks.squad import from_document_qa
@@ -170,30 +170,3 @@ def test_parameters_of_the_paper(inputs, elmo, millions):
     arrays = {"answers": jnp.zeros((1, 2), int)}
     shapes = jax.eval_shape(SpanFinder(SquadModel()).init, jax.random.key(0), text, text, arrays)["params"]
     assert round(sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e6, 2) == millions
-
-
-def test_no_answer_and_all_spans_share_a_softmax():
-    model, params, (question, context, arrays) = small()
-    with_none = model.clone(no_answer=True)
-    batch = (question, context, {"answers": np.array([[2, 3], NO_ANSWER, [5, 5]])})
-    own = jax.jit(with_none.init)(jax.random.key(1), *batch)["params"]
-    assert {name for name in own if name not in params} == {
-        *("no_answer_attention", "no_answer_hidden", "no_answer_logit")
-    }
-
-    def loss(params):
-        output, kept = with_none.apply(
-            {"params": params}, *batch, capture_intermediates=True, mutable=["intermediates"]
-        )
-        return output.loss, (output, kept)
-
-    gradient, (output, kept) = jax.jit(jax.grad(loss, has_aux=True))(own)
-    (start, end), (none,) = kept["intermediates"]["logits"][0], kept["intermediates"]["no_answer_logit"]["__call__"]
-    pairs = (start[:, :, None] + end[:, None]).reshape(3, -1)
-    softmax = jax.nn.softmax(np.concatenate([pairs, none], axis=1))  # document-qa's own form
-    assert_allclose(output.predictions["no_answer"], softmax[:, -1], rtol=1e-5)
-    chosen = [softmax[0, 2 * 9 + 3], softmax[1, -1], softmax[2, 5 * 9 + 5]]
-    assert_allclose(output.loss, -np.mean(np.log(chosen)), rtol=1e-5)
-    for path, leaf in jax.tree.leaves_with_path(gradient):
-        assert np.all(np.isfinite(leaf)), path
-        assert "no_answer" not in str(path) or np.any(leaf), path

@@ -4,7 +4,6 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.squad.model import NO_ANSWER
 from elmo_jax.tasks.squad.reader import nearest, read
 from elmo_jax.tasks.squad.task import TASK, SquadDataConfig
 from tests.tasks.format_cases import message, write
@@ -68,7 +67,7 @@ def test_an_empty_answer_and_none_are_no_training_target(tmp_path, capsys, text)
     path = write(tmp_path, json.dumps(value), "a.json")
     with pytest.raises(
         UserError,
-        match=r"a.json, .*\[0\]: the first answer to question 'q' is empty, so it has no position; config.data.missing",
+        match=r"a.json, .*\[0\]: the question 'q' has no answers, or the first one is empty; config.data.missing",
     ):
         read(path)
     value["data"][0]["paragraphs"][0]["qas"].append(question(answers=(), name="s") | {"is_impossible": True})
@@ -116,7 +115,8 @@ def test_an_answer_that_is_not_in_the_paragraph(tmp_path, capsys):
         ({"answers": {}}, ".answers: expected a list, found '{}'"),
         (
             {"answers": []},
-            ": the question 'q' has no answers; config.data.missing=skip leaves such questions out",
+            ": the question 'q' has no answers, or the first one is empty; config.data.missing=skip leaves such"
+            " questions out",
         ),
         ({"answers": [{"text": "Rex"}]}, ".answers[0].answer_start: expected a whole number, found 'None'"),
         (
@@ -140,22 +140,9 @@ def test_files_that_are_not_squad(tmp_path):
     assert message(read, write(tmp_path, '{"data":\n[}')).startswith("line 2: not JSON (")
 
 
-def test_squad_2(tmp_path):
+def test_questions_of_squad_2_without_an_answer_are_missing(tmp_path):
     impossible = question(answers=(), name="r") | {"is_impossible": True, "plausible_answers": [{"text": "Rex"}]}
     value = squad(question() | {"is_impossible": False}, impossible)
-    first, second = read_json(tmp_path, value, missing="no_answer")
-    assert (first.span, second.span, second.answers) == ((9, 9), NO_ANSWER, [])
     assert [example.id for example in read_json(tmp_path, value, missing="skip")] == ["q"]
-    for missing, change, expected in (
-        ("error", {}, "no answers; .*=skip leaves such .*, and config.data.missing=no_answer trains on them"),
-        (
-            "error",
-            {"answers": question()["answers"]},
-            "'r' is_impossible, but has answers; name them plausible_answers",
-        ),
-        ("no_answer", {"answers": question()["answers"]}, "'r' is_impossible, but has answers"),
-        ("no_answer", {"is_impossible": False}, "'r' has no answers; expected one, or \"is_impossible\": true"),
-        ("no_answer", {"is_impossible": 1}, ".is_impossible: expected true or false, found '1'"),
-    ):
-        with pytest.raises(UserError, match=rf"qas\[0\].*{expected}"):
-            read_json(tmp_path, squad(impossible | change), missing=missing)
+    with pytest.raises(UserError, match=r"qas\[1\]: the question 'r' has no answers, .*data.missing=skip leaves"):
+        read_json(tmp_path, value)

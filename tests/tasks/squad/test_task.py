@@ -143,18 +143,3 @@ def test_the_question_comes_first_and_padding_has_no_probability():
     actual = jax.jit(model.apply)(variables, question, paragraph, arrays).predictions
     assert_allclose(actual["start"].sum(1), 1, rtol=1e-5)
     assert actual["end"].shape == (2, 5) and not np.asarray(actual["end"])[1, 3:].any()
-
-
-def test_what_a_user_of_squad_2_sees(file):
-    config = TASK.config_class(data=SquadDataConfig(missing="no_answer"))
-    examples = TASK.read(file, config, "evaluation")[:2]
-    sides = {side: np.stack([certain(e.span[i], 12) for e in examples]) for i, side in enumerate(("start", "end"))}
-    examples[1] = dataclasses.replace(examples[1], answers=[], span=(-1, -1))
-    assert TASK.arrays(examples, 3, (), {})["answers"].tolist() == [[0, 1], [-1, -1], [0, 0]]
-    actual = TASK.decode(sides | {"no_answer": np.array([0.25, 0.75])}, examples, {}, config)
-    assert TASK.score(examples, actual)["NoAns_exact"] == TASK.score(examples, actual)["best_f1"] == 100
-    files = {ending: json.loads(text) for ending, text in TASK.files(examples, actual).items()}
-    assert files == {"": {"a0": "Ada Lovelace", "a1": ""}, ".na_prob": {"a0": 0.25, "a1": 0.75}}
-    assert TASK.show(examples[1], actual[1]) == f"When ? no answer (75%)\n  {TEXT}"
-    assert TASK.show(examples[0], actual[0]).startswith("Who wrote ? Ada Lovelace (75%)")
-    assert TASK.as_json(examples[1], actual[1])["no_answer_probability"] == 0.75

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from elmo_jax.tasks.core.task import Embedded
 from elmo_jax.tasks.layers.crf import bio_transitions, viterbi_decode
-from elmo_jax.tasks.srl.model import RoleTagger, SRLModel, tagging_loss
+from elmo_jax.tasks.srl.task import RoleTagger, SRLModel, tagging_loss
 from tests.tasks import checks
 from tests.tasks.layers.test_crf import decode_probabilities_as_allennlp
 from tests.tasks.layers.test_highway_lstm import from_allennlp
@@ -70,10 +70,10 @@ def test_allennlp_probabilities_loss_gradient_and_decodings(case):
     logs = jnp.log(probabilities)
     for decoded, key in [
         (jax.jit(viterbi_decode)(logs, mask, chain), "tags_from_log_probabilities"),
-        (jax.jit(viterbi_decode)(logs, mask, chain._replace(start=None)), "tags_from_log_probabilities_no_start_rule"),
+        (jax.jit(viterbi_decode)(logs, mask, chain._replace(start=0.0)), "tags_from_log_probabilities_no_start_rule"),
         (decode_probabilities_as_allennlp(probabilities, mask, chain), "tags_from_probabilities"),
     ]:
-        assert_array_equal(decoded.tags, np.where(mask, expected[key], -1))
+        assert_array_equal(decoded, np.where(mask, expected[key], -1))
     assert_array_equal(chain.between, expected["transition"])
     assert_array_equal(chain.start, expected["start"])
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from elmo_jax.errors import UserError
 from elmo_jax.settings import from_dict, to_dict
 from elmo_jax.tasks.core.task import Embedded
-from elmo_jax.tasks.sst.model import BCN, SSTModel
+from elmo_jax.tasks.sst.task import BCN, SSTModel
 from tests.tasks import checks, weights
 from tests.tasks.oracle_cases import each_case
 

@@ -2,8 +2,7 @@ import pytest
 
 from elmo_jax.tasks.core.classification import ClassifiedTexts
 from elmo_jax.tasks.formats.sources import read_part
-from elmo_jax.tasks.sst.reader import LABELS, read
-from elmo_jax.tasks.sst.task import TASK, SSTDataConfig
+from elmo_jax.tasks.sst.task import LABELS, TASK, SSTDataConfig, read
 from tests.tasks.format_cases import message, write
 
 TREES = "(3 (2 It) (4 (4 (2 's) (3 good)) (2 .)))\n\n(1 (2 -LRB-) (1 (0 bad\\/sad) (2 -RRB-)))\n"

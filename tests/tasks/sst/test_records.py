@@ -5,8 +5,7 @@ import pytest
 
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.classification import ClassifiedTexts, ClassPrediction
-from elmo_jax.tasks.sst.reader import LABELS, read_texts, splitter
-from elmo_jax.tasks.sst.task import TASK, SSTDataConfig
+from elmo_jax.tasks.sst.task import LABELS, TASK, SSTDataConfig, read_texts, splitter
 from tests.tasks.format_cases import message, write
 
 
