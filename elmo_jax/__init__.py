@@ -5,15 +5,14 @@ computes the vectors of sentences, and `elmo` makes the Linen module `ELMo` for 
 trained task model, whose method `predict` annotates text.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
 from elmo_jax.environment import quiet_without_tpu
 from elmo_jax.version import __version__
 
 quiet_without_tpu()  # must run before JAX looks for devices
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):  # at their first use, so that `elmo-jax --help` does not wait for JAX
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
     from elmo_jax.embedding.embed import CarryState, character_ids
@@ -24,32 +23,6 @@ if TYPE_CHECKING:
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, MixWeights, ScalarMix, mix_weights
     from elmo_jax.tasks.core.trained_task import TrainedTask, load_task
-
-_MODULES = {
-    "checkpoints.export": ("PretrainedBiLM", "export_bilm"),
-    "embedding.bilm": ("EmbeddingBiLM", "load_bilm"),
-    "embedding.embed": ("CarryState", "character_ids"),
-    "embedding.shards": ("VectorShards",),
-    "embedding.tokens": ("tokenize",),
-    "embedding.flax": ("CachedWords", "FrozenBiLM", "add_bilm", "with_bilm"),
-    "errors": ("UserError",),
-    "model.elmo": ("ELMo", "ELMoOutput"),
-    "model.scalar_mix": ("LayerNorm", "Layers", "MixWeights", "ScalarMix", "mix_weights"),
-    "tasks.core.trained_task": ("TrainedTask", "load_task"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a name at its first use, so that `elmo-jax --help` does not wait for JAX."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"elmo_jax.{module}"), name)
-    raise AttributeError(f"module 'elmo_jax' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 __all__ = [
     "CachedWords",
@@ -76,3 +49,7 @@ __all__ = [
     "tokenize",
     "with_bilm",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -38,35 +38,27 @@ def encode_chars(words: Sequence[str], max_characters: int = MAX_CHARACTERS) -> 
 
     Args:
       words: `n` words.
-      max_characters: `W`, the length of a row, 3 or more.
+      max_characters: `W`, the length of a row; a `ValueError` is raised below 3.
 
     Returns:
       int16 `[n, W]` with values from 0 to 260.
-
-    Raises:
-      ValueError: `max_characters` is below 3.
     """
     if max_characters < 3:
         raise ValueError(f"max_characters is {max_characters}, but a row needs at least 3")
     rows = np.full((len(words), max_characters), PADDING, np.int16)  # [n, W]
     for start in range(0, len(words), _WORDS_AT_ONCE):
         part = words[start : start + _WORDS_AT_ONCE]
-        _encode_part(part, rows[start : start + len(part)])
+        filled = rows[start : start + len(part)]
+        encoded = [word[: max_characters - 2].encode()[: max_characters - 2] for word in part]  # a character has a byte
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))  # [n]
+        ends = np.cumsum(lengths)
+        of_word = np.repeat(np.arange(len(encoded)), lengths)  # [bytes]
+        position = np.arange(len(of_word)) - np.repeat(ends - lengths, lengths)  # [bytes]
+        filled[of_word, position + 1] = np.frombuffer(b"".join(encoded), np.uint8)
+        filled[:, 0] = BEGIN_WORD
+        filled[np.arange(len(encoded)), lengths + 1] = END_WORD
+        for i, word in enumerate(part):
+            if word in _MARK_CHARACTERS:
+                filled[i] = PADDING
+                filled[i, :3] = BEGIN_WORD, _MARK_CHARACTERS[word], END_WORD
     return rows
-
-
-def _encode_part(words: Sequence[str], rows: np.ndarray) -> None:
-    """Fills `rows` `[n, W]`, which contain only padding, with the characters of `words`."""
-    room = rows.shape[1] - 2
-    encoded = [word[:room].encode()[:room] for word in words]  # a character has at least one byte
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))  # [n]
-    ends = np.cumsum(lengths)
-    of_word = np.repeat(np.arange(len(encoded)), lengths)  # [bytes]
-    position = np.arange(len(of_word)) - np.repeat(ends - lengths, lengths)  # [bytes]
-    rows[of_word, position + 1] = np.frombuffer(b"".join(encoded), np.uint8)
-    rows[:, 0] = BEGIN_WORD
-    rows[np.arange(len(encoded)), lengths + 1] = END_WORD
-    for i, word in enumerate(words):
-        if word in _MARK_CHARACTERS:
-            rows[i] = PADDING
-            rows[i, :3] = BEGIN_WORD, _MARK_CHARACTERS[word], END_WORD

@@ -5,13 +5,14 @@ misspelt key is an error and every key can be overridden on the command line (`-
 Defaults are those of the paper's 1 Billion Word model (Peters et al. 2018; "original" is its released trainer).
 """
 
+import collections
 import dataclasses
 from typing import Literal
 
 from ml_collections import ConfigDict
 
 from elmo_jax.errors import UserError
-from elmo_jax.settings import fraction, setting, to_dict
+from elmo_jax.settings import LARGEST_INTEGER, fraction, setting, to_dict
 
 DIRECTIONS = ("forward", "backward")
 ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -28,15 +29,10 @@ class CharCNNConfig:
 
     embedding_dim: int = setting(16, "The dimension of a character's embedding.", least=1, most=WIDEST)
     filters: tuple[tuple[int, int], ...] = setting(
-        ORIGINAL_FILTERS,
-        "Pairs (width, number): the filters' width in characters, and the number of such filters.",
-        least=1,
-        most=WIDEST,
+        ORIGINAL_FILTERS, "Pairs (width in characters, number) of the filters.", least=1, most=WIDEST
     )
     highways: int = setting(2, "The number of highway layers after the convolutions.", least=0, most=_MOST_LAYERS)
-    activation: Literal["relu", "tanh"] = setting(
-        "relu", "The activation applied to each filter's maximum over the positions."
-    )
+    activation: Literal["relu", "tanh"] = setting("relu", "The activation of each filter's maximum over the positions.")
     max_characters: int = setting(
         50, "The number of characters read per word, including the begin and end characters.", least=3, most=127
     )  # at most 127, since positions are stored as int8
@@ -53,16 +49,11 @@ class LSTMConfig:
 
     cells: int = setting(4096, "The number of cells per layer.", least=1, most=WIDEST)
     projection: int = setting(
-        512,
-        "The dimension of a layer's output; if it equals `cells`, the layers have no projection.",
-        least=1,
-        most=WIDEST,
+        512, "The dimension of a layer's output; if it equals `cells`, there is no projection.", least=1, most=WIDEST
     )
     layers: int = setting(2, "The number of layers per direction.", least=1, most=_MOST_LAYERS)
     cell_clip: float = setting(3.0, "The bound on a cell's absolute value; 0 means no bound.", least=0, most=_HUGE)
-    projection_clip: float = setting(
-        3.0, "The bound on the absolute value of a projected output; 0 means no bound.", least=0, most=_HUGE
-    )
+    projection_clip: float = setting(3.0, "The bound of projected outputs; 0 means no bound.", least=0, most=_HUGE)
     skip_connections: bool = setting(True, "Whether a layer's input is added to its output, from the second layer on.")
 
 
@@ -73,8 +64,7 @@ class ModelConfig:
     char_cnn: CharCNNConfig = CharCNNConfig()
     lstm: LSTMConfig = LSTMConfig()
     dropout: float = fraction(
-        0.1,
-        "The fraction of units dropped in training, at the input of every LSTM layer and at the top layer's output.",
+        0.1, "The fraction of units dropped in training, at every LSTM layer's input and the top layer's output."
     )
     directions: tuple[str, ...] = setting(
         DIRECTIONS, "The directions: forward and backward, or forward alone, for a language model of the left context."
@@ -91,20 +81,15 @@ class ModelConfig:
         if self.directions not in (DIRECTIONS, DIRECTIONS[:1]):
             raise UserError(f"{where}.directions: expected {DIRECTIONS} or {DIRECTIONS[:1]}, got {self.directions}")
         if not 1 <= len(char_cnn.filters) <= _MOST_LAYERS:
-            raise UserError(
-                f"{where}.char_cnn.filters: expected 1 to {_MOST_LAYERS} pairs (width, number), got"
-                f" {len(char_cnn.filters)}"
-            )
+            expected = f"expected 1 to {_MOST_LAYERS} pairs (width, number)"
+            raise UserError(f"{where}.char_cnn.filters: {expected}, got {len(char_cnn.filters)}")
         for width, number in char_cnn.filters:
             if width > char_cnn.max_characters:
-                raise UserError(
-                    f"{where}.char_cnn.filters: ({width}, {number}) is no filter: expected a width of 1 to"
-                    f" {char_cnn.max_characters} characters"
-                )
+                expected = f"expected a width of 1 to {char_cnn.max_characters} characters"
+                raise UserError(f"{where}.char_cnn.filters: ({width}, {number}) is no filter: {expected}")
         if lstm.cells < lstm.projection:
-            raise UserError(
-                f"{where}.lstm.cells: expected at least the projection, {lstm.projection}, got {lstm.cells}"
-            )
+            least = f"the projection, {lstm.projection}"
+            raise UserError(f"{where}.lstm.cells: expected at least {least}, got {lstm.cells}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,18 +99,13 @@ class DataConfig:
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
     seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
     mixture: tuple[tuple[str, float], ...] = setting(
-        (),
-        "Pairs (name, weight): how often an epoch reads the text of each named source, such as ('news', 2.0); 0 leaves"
-        " it out, and sources that are not listed have the weight 1.",
-        least=0,
-        most=100,
+        (), "Pairs (name, weight): how often an epoch reads each source, by default once.", least=0, most=100
     )
 
     def check(self, where: str = "config.data") -> None:
         """Raises `UserError` if a source has two weights."""
-        names = [name for name, _ in self.mixture]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in collections.Counter(name for name, _ in self.mixture).items():
+            if count > 1:
                 raise UserError(f"{where}.mixture: the source {name!r} is listed twice; expected one weight per source")
 
 
@@ -136,34 +116,19 @@ class OptimizerConfig:
     name: Literal["adagrad", "adam"] = setting("adagrad", "The optimizer of all parameters except the softmax.")
     learning_rate: float = setting(0.2, "The learning rate of all parameters except the softmax.", above=0, most=1e3)
     softmax_learning_rate: float = setting(
-        0.0,
-        "The learning rate of Adagrad for the softmax rows; 0 means the same as `learning_rate`.",
-        least=0,
-        most=1e3,
+        0.0, "The learning rate of Adagrad for the softmax rows; 0 means `learning_rate`.", least=0, most=1e3
     )
     initial_accumulator: float = setting(1.0, "The initial value of Adagrad's accumulators.", least=_TINY, most=_HUGE)
     schedule: Literal["constant", "warmup_cosine"] = setting(
         "constant", "The learning rate schedule: constant, or a linear warmup followed by a cosine decay."
     )
-    warmup_steps: int = setting(
-        0, "The number of steps over which the learning rates rise in the schedule warmup_cosine.", least=0
-    )
-    final_fraction: float = setting(
-        0.0, "The fraction of the learning rates at which the cosine decay ends.", least=0, most=1
-    )
+    warmup_steps: int = setting(0, "The number of steps of the linear warmup of warmup_cosine.", least=0)
+    final_fraction: float = setting(0.0, "The fraction of the rates at which the decay ends.", least=0, most=1)
     adam_b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
     adam_b2: float = fraction(0.999, "Adam's decay rate for the mean of the squared gradients.")
-    adam_eps: float = setting(
-        1e-8,
-        "The constant that Adam adds to the square root of the mean of the squared gradients.",
-        least=_TINY,
-        most=1,
-    )
+    adam_eps: float = setting(1e-8, "The constant that Adam adds to the divisor of its updates.", least=_TINY, most=1)
     clip_norm: float = setting(
-        10.0,
-        "The bound on the gradient's norm over all parameters, including the softmax rows; 0 means no bound.",
-        least=0,
-        most=_HUGE,
+        10.0, "The bound on the gradient's norm, including the softmax rows; 0 means no bound.", least=0, most=_HUGE
     )
 
 
@@ -173,22 +138,15 @@ class TrainConfig:
 
     batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
     accumulate: int = setting(
-        1,
-        "The number of groups of rows that each device trains one after the other in a step, each as a"
-        " separate device would: k times less memory for activations, the same update.",
-        least=1,
+        1, "The number of groups of rows that a device trains in turn in a step, which takes less memory.", least=1
     )
     unroll_steps: int = setting(20, "The number of tokens per row and step.", least=1)
-    epochs: float = setting(
-        10.0, "The number of epochs; each reads the text once, or as `data.mixture` says.", least=0, most=1e6
-    )
+    epochs: float = setting(10.0, "The number of epochs, each as `data.mixture` says.", least=0, most=1e6)
     steps: int = setting(0, "The number of updates; 0 means as many as `epochs` epochs take.", least=0)
     carry: Literal["endless", "block"] = setting(
         "endless", "Whether a row's LSTM state is never reset, as in bilm-tf, or is reset at each block."
     )
-    negatives: int = setting(
-        8192, "The number of negative samples of the sampled softmax; 0 means the full softmax.", least=0
-    )
+    negatives: int = setting(8192, "The number of negative samples of a step; 0 means the full softmax.", least=0)
     softmax: Literal["auto", "replicated", "sharded"] = setting(
         "auto", "Whether every device holds all rows of the softmax or a share; results are equal up to rounding."
     )
@@ -203,20 +161,13 @@ class TrainConfig:
         30.0, "The number of seconds after which a report comes earlier than that; 0 means never.", least=0, most=1e9
     )
     profile: tuple[int, ...] = setting(
-        (),
-        "The first step to trace with JAX's profiler, and the number of steps; empty for none.",
-        least=1,
-        most=2**31 - 1,
+        (), "The first step to trace with JAX's profiler, and the number of steps.", least=1, most=LARGEST_INTEGER
     )
     trackers: tuple[str, ...] = setting(
         ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb or trackio."
     )
     watchdog: float = setting(
-        30.0,
-        "The number of minutes without the end of a step after which a process ends, ten times as long for other work;"
-        " 0 means never.",
-        least=0,
-        most=1e6,
+        30.0, "Minutes without a step (tenfold for other work) that end the process; 0: never.", least=0, most=1e6
     )
     optimizer: OptimizerConfig = OptimizerConfig()
 
@@ -230,9 +181,7 @@ class TrainConfig:
 class EvaluationConfig:
     """The evaluation of held-out perplexity, with the full softmax and without dropout."""
 
-    every: int = setting(
-        10_000, "The number of steps between two evaluations; 0 means only before and after training.", least=0
-    )
+    every: int = setting(10_000, "The number of steps between evaluations; 0 for none during training.", least=0)
     tokens: int = setting(
         0,
         "The number of held-out tokens that are evaluated, in blocks spread evenly over the text; 0 means all of them"
@@ -240,14 +189,10 @@ class EvaluationConfig:
         least=0,
     )
     batch_size: int = setting(
-        64,
-        "The number of rows that the text is divided into; each starts from a zero state, so the metric depends on it.",
-        least=1,
+        64, "The number of rows of the text; each starts from a zero state, so the metric depends on it.", least=1
     )
     unroll_steps: int = setting(64, "The number of tokens per row and pass; it affects speed and memory only.", least=1)
-    vocabulary_chunk: int = setting(
-        1024, "The number of words of the softmax scored at a time; it affects speed and memory only.", least=1
-    )
+    vocabulary_chunk: int = setting(1024, "The words scored at a time; it affects speed and memory only.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,15 +200,9 @@ class CheckpointConfig:
     """The checkpoints that a run can resume from."""
 
     every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
-    minutes: float = setting(
-        15.0, "The number of minutes after which a checkpoint comes earlier; 0 means never.", least=0, most=1e6
-    )
-    keep_every: int = setting(
-        0, "The number of steps between two checkpoints that are kept forever; 0 means none.", least=0
-    )
-    keep: int = setting(
-        3, "The number of newest checkpoints kept, in addition to the one with the best held-out perplexity.", least=1
-    )
+    minutes: float = setting(15.0, "The minutes after which a checkpoint comes earlier; 0: never.", least=0, most=1e6)
+    keep_every: int = setting(0, "The number of steps between checkpoints that are kept forever; 0: none.", least=0)
+    keep: int = setting(3, "The number of newest checkpoints kept, in addition to the best one.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,34 +212,22 @@ class FinetuneConfig:
     vocabulary: Literal["keep", "extend"] = setting(
         "keep", "Whether the softmax keeps the model's words, as in the paper, or is extended by the domain's words."
     )
-    min_count: int = setting(
-        2, "The number of uses in the domain's training text from which a word is added to the softmax.", least=1
-    )
+    min_count: int = setting(2, "The number of uses in the training text from which a word is added.", least=1)
     vocabulary_size: int = setting(
-        0,
-        "The maximum number of words of the softmax, including the model's; 0 means that only `min_count` decides.",
-        least=0,
+        0, "The maximum number of words of the softmax; 0 means that only `min_count` decides.", least=0
     )
     trainable: Literal["all", "all_but_token_encoder", "softmax"] = setting(
         "all", "The parameters that are trained; all others stay equal bit for bit."
     )
-    evaluations: int = setting(
-        4,
-        "The number of evaluations per epoch, in place of `evaluation.every`; 0 means that `evaluation.every` is used.",
-        least=0,
-    )
+    evaluations: int = setting(4, "The number of evaluations per epoch; 0 means `evaluation.every`.", least=0)
     patience: int = setting(
         3, "The number of evaluations without a lower held-out perplexity that end the run; 0 means never.", least=0
     )
     optimizer: Literal["continue", "fresh"] = setting(
-        "continue",
-        "Whether Adagrad continues with the accumulators of a checkpoint of bilm-tf, or starts with new ones.",
+        "continue", "Whether Adagrad continues with the accumulators of a checkpoint of bilm-tf, or with new ones."
     )
     softmax_epochs: float = setting(
-        1.0,
-        "The number of epochs in which the softmax alone is trained, if the model comes without one.",
-        least=0,
-        most=1e6,
+        1.0, "The number of epochs in which the softmax alone is trained, if the model has none.", least=0, most=1e6
     )
 
 
@@ -319,9 +246,8 @@ class Config:
         """Raises `UserError` for settings that are inconsistent with each other."""
         trackers = self.train.trackers
         if len(set(trackers)) < len(trackers) or not set(trackers) <= set(TRACKERS):
-            raise UserError(
-                f"{where}.train.trackers: expected some of {', '.join(TRACKERS)}, got {', '.join(trackers)}"
-            )
+            expected = f"expected some of {', '.join(TRACKERS)}"
+            raise UserError(f"{where}.train.trackers: {expected}, got {', '.join(trackers)}")
         optimizer = self.train.optimizer
         if optimizer.name == "adam" and not optimizer.softmax_learning_rate:
             raise UserError(

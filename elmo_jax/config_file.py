@@ -17,16 +17,15 @@ from elmo_jax.settings import from_dict, near_miss, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
-    """Returns the config of a training of a biLM: an experiment file or a base, with overrides.
+    """Returns the config of a training of a biLM: that of an experiment file or, without one, `base`, with overrides.
 
     Args:
-      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`; None for `base`.
+      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`.
       overrides: options as on the command line, such as `--config.train.batch_size=64`.
       base: the settings to start from if there is no file; the defaults unless given.
 
     Raises:
-      UserError: the file does not exist or fails, a key is misspelt (the message suggests the nearest key), or a
-        value has the wrong type or is out of range.
+      UserError: the file does not exist or fails, a key is misspelt, or a value has the wrong type or is out of range.
     """
     loaded = ConfigDict(to_dict(base or Config())).lock() if path is None else load_file(path, overrides)
     config: Config = from_dict(with_overrides(loaded, overrides), Config)
@@ -52,8 +51,7 @@ def load_file(path: Path, overrides: Sequence[str] = ()) -> ConfigDict:
         text = " ".join(str(error.args[0] if isinstance(error, KeyError) else error).split())
         where = f"{path}, line {lines[-1]}" if lines else str(path)
         if unknown := re.search(r'Key "(\w+)" does not exist', text):  # the rest of the message is the whole ConfigDict
-            near = re.search(r'Did you mean "(\w+)"', text)
-            known = [near[1]] if near else []
+            known = re.findall(r'Did you mean "(\w+)"', text)
             raise UserError(f"{where}: {unknown[1]}: no such setting; {near_miss(unknown[1], known)}") from None
         raise UserError(f"{where}: {type(error).__name__}: {text}") from None
     if not isinstance(config, ConfigDict):
@@ -72,13 +70,14 @@ def _tokens(path: Path, overrides: Sequence[str]) -> dict[str, int]:
 
 
 def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """Returns the settings after options such as `--config.train.batch_size=64`.
-
-    Raises:
-      UserError: a key is misspelt (the message suggests the nearest key), or a value has the wrong type.
-    """
+    """Returns the settings after options such as `--config.train.batch_size=64`; raises `UserError` for wrong ones."""
     for override in overrides:
-        _check_key(loaded, override)
+        node: Any = loaded
+        for part in override.split("=")[0].removeprefix("--config.").split("."):
+            known = list(node) if isinstance(node, ConfigDict) else []
+            if part not in known:
+                raise UserError(f"{override}: no such setting; {near_miss(part, known)}")
+            node = node[part]
     values = flags.FlagValues()
     # Of a setting that is given twice, the last value counts; absl would join two tuples.
     arguments = ["elmo-jax", *{override.split("=")[0]: override for override in overrides}.values()]
@@ -91,12 +90,3 @@ def with_overrides(loaded: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     if len(rest) > 1:
         raise UserError(f"not understood: {' '.join(rest[1:])}; settings are given as --config.train.batch_size=64")
     return loaded
-
-
-def _check_key(loaded: ConfigDict, override: str) -> None:
-    node: Any = loaded
-    for part in override.split("=")[0].removeprefix("--config.").split("."):
-        known = list(node) if isinstance(node, ConfigDict) else []
-        if part not in known:
-            raise UserError(f"{override}: no such setting; {near_miss(part, known)}")
-        node = node[part]

@@ -24,6 +24,12 @@ ERROR_NUMBER = re.compile(r"os_error_code='(\d+)'")  # that of the operating sys
 _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
 
+def reason_of(error: BaseException) -> str:
+    """Returns why something failed in one line: the operating system's words, or the type and the message."""
+    text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:200]
+
+
 def of_machine(error: BaseException) -> str | None:
     """Returns the line for an error that this machine causes, which a restart would meet again; None for others.
 
@@ -31,9 +37,8 @@ def of_machine(error: BaseException) -> str | None:
     """
     if isinstance(error, ConnectionError):  # the loss of a reader or of another process
         return None
-    if number := ERROR_NUMBER.search(
-        str(error)
-    ):  # before memory, since TensorStore calls a full disk RESOURCE_EXHAUSTED
+    # Before memory, since TensorStore calls a full disk RESOURCE_EXHAUSTED.
+    if number := ERROR_NUMBER.search(str(error)):
         return f"{os.strerror(int(number[1]))}: {' '.join(str(error).split())[:300]}"
     if isinstance(error, MemoryError) or (isinstance(error, Exception) and _MEMORY.search(str(error))):
         lines = str(error).removeprefix("RESOURCE_EXHAUSTED: ").splitlines() or ["the system has no more"]

@@ -36,9 +36,7 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
     """Returns a path that the user gave, in an argument, a setting or Python, as one that can be read and written.
 
     Every such path goes through this function, or through `local`, `anywhere`, `absolute` or `listed`, which call it.
-
-    Args:
-      path: a path on this machine, which may begin with `~` or `~user`, or in a bucket (`gs://…`).
+    It is on this machine, and may begin with `~` or `~user`, or in a bucket (`gs://…`).
 
     Raises:
       UserError: the path is empty or another URL, it has characters that the locale does not have, there is no such
@@ -61,9 +59,8 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
             raise UserError(f"{text!r}: there is no user {user!r}; a name that begins with ~ is ./~…")
         return epath.Path(Path(expanded))  # a text with "://" would be a URL to it
     if not re.match(r"gs://[^/]", text):
-        raise UserError(
-            f"expected a path on this machine or in a bucket, gs://…, got {text!r}; of a URL, download the file first"
-        )
+        expected = "a path on this machine or in a bucket, gs://…"
+        raise UserError(f"expected {expected}, got {text!r}; of a URL, download the file first")
     import fsspec
 
     try:
@@ -93,8 +90,7 @@ def anywhere(path: str | os.PathLike[str]) -> AnyPath:
 def named(text: str) -> tuple[str, str]:
     """Divides `NAME=SOURCE`, a source of text with a name, into both; the name is empty for a source without one.
 
-    A name consists of at most 64 letters, digits, `_`, `-` and `.`. The path or glob of files that exist is never
-    divided.
+    A name has up to 64 letters, digits, `_`, `-` and `.`. The path or glob of files that exist is never divided.
     """
     match = _NAMED.fullmatch(text)
     if match is None or local(text).exists() or glob.glob(str(local(text))):
@@ -128,11 +124,7 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
 
 
 def make_folder_of(path: AnyPath) -> None:
-    """Makes the folder that a file is to be written in.
-
-    Raises:
-      UserError: the folder cannot be made, because a file is in the way or it is not permitted.
-    """
+    """Makes the folder that a file is to be written in, or raises `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -150,12 +142,9 @@ def write_json(path: AnyPath, value: Any) -> None:
 
 
 def write_checksummed_json(path: AnyPath, value: dict[str, Any], covered: Covered = dict) -> None:
-    """Writes a JSON object with a seal, the SHA-256 of its content; every JSON file that is read again is so written.
+    """Writes a JSON object with a seal, the SHA-256 of the part of it that `covered` returns, by default all of it.
 
-    Args:
-      path: the file.
-      value: the object.
-      covered: returns the part of the object that the seal covers; all of it unless given.
+    Every JSON file that is read again is written in this way.
     """
     version = FORMAT_VERSIONS.get(path.name, 1)
     write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
@@ -164,14 +153,10 @@ def write_checksummed_json(path: AnyPath, value: dict[str, Any], covered: Covere
 def read_checksummed_json(path: AnyPath, remedy: str, covered: Covered = dict) -> dict[str, Any]:
     """Returns the object that `write_checksummed_json` wrote; since the seal is verified, no key needs a further check.
 
-    Args:
-      path: the file.
-      remedy: what to do if the file is not what was written, for the message.
-      covered: as for `write_checksummed_json`.
-
     Raises:
       FileNotFoundError: there is no such file.
-      UserError: the file is damaged, was edited, or was written by another version of elmo_jax.
+      UserError: the file is damaged, was edited, or was written by another version of elmo_jax; `remedy` ends the
+        message and says what to do.
     """
     content, expected = path.read_bytes(), FORMAT_VERSIONS.get(path.name, 1)
     try:
@@ -240,11 +225,7 @@ def shown_bytes(size: float) -> str:
 
 
 def check_free_space(folder: Path, size: int, what: str) -> None:
-    """Prints how many bytes `what` takes in a folder, which may not exist yet.
-
-    Raises:
-      UserError: the disk does not have as many.
-    """
+    """Prints how many bytes `what` takes in a folder, which may not exist; raises `UserError` if the disk has fewer."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
     line = f"{folder}: {what}: {shown_bytes(size)}"
@@ -277,16 +258,12 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     """Yields an empty temporary folder next to `out`, and renames it to `out` at the end.
 
     After an exception, and when a signal ends a command (`interrupts`), the temporary folder is deleted. The remains of
-    a killed process are deleted by the next process that makes `out`.
-
-    Raises:
-      UserError: another process is making `out`, or it is the current folder or that of a disk.
+    a killed process are deleted by the next process that makes `out`. Raises `UserError` if another process is making
+    `out`, or it is the current folder or that of a disk.
     """
     out = Path(os.path.realpath(out))  # a link stays, and the folder that it names is made
     if out == Path.cwd() or os.path.ismount(out):
-        raise UserError(
-            f"{out}: cannot be replaced, being the current folder or that of a disk; name a folder to be made"
-        )
+        raise UserError(f"{out}: cannot be replaced, being the current folder or that of a disk; name one to be made")
     partial = out.parent / f".{out.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
     lock = os.open(partial, os.O_RDONLY)
@@ -304,12 +281,9 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """A context that one process at a time is in; others wait for it to end.
+    """A context that one process at a time is in; others wait for it to end, unless the file system has no `flock`.
 
-    In a file system without `flock`, nobody waits.
-
-    Args:
-      path: the file to lock, which is made if it is absent, and stays.
+    The file to lock is made if it is absent, and stays.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -328,8 +302,7 @@ _NO_FLOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.
 def try_flock(descriptor: int) -> bool | None:
     """Takes the lock of an open file, which the operating system releases when the file is closed.
 
-    Returns:
-      Whether this process has the lock now; None if the file system has no locks.
+    Returns whether this process has the lock now; None if the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

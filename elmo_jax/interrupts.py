@@ -138,11 +138,7 @@ def _delete(path: str) -> None:
 
 
 class StopRequested(Exception):
-    """The end of an evaluation because a process of the run has received a signal.
-
-    Attributes:
-      signal: the signal.
-    """
+    """The end of an evaluation because a process of the run has received the signal `signal`."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -158,12 +154,9 @@ class Stopped:
 
 
 class StopSignals:
-    """A context that records the first of `_SAVING`. SIGHUP that is ignored, as under nohup, stays ignored.
+    """A context whose `received` is the first of `_SAVING`, or None. An ignored SIGHUP, as under nohup, stays ignored.
 
     A second signal has its usual effect, unless it comes within `SAME_SECONDS` of the first.
-
-    Attributes:
-      received: the signal that has been received; None for none.
     """
 
     def __init__(self) -> None:

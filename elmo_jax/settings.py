@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import enum
 import math
+import re
 import typing
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -16,14 +17,6 @@ from typing import Any, TypeVar
 from elmo_jax.errors import UserError
 
 Choice = TypeVar("Choice", bound=enum.Enum)
-# The new names of settings by their old ones.
-RENAMED = {
-    "shapes": "num_buckets",
-    "vectors": "precompute",
-    "longest_answer": "max_answer_length",
-    "widest": "max_span_width",
-    "spans_per_word": "top_span_ratio",
-}
 LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 
@@ -53,13 +46,9 @@ class Range:
 
 
 def setting(default: Any, sentence: str, **bounds: float) -> Any:
-    """Makes a field of a dataclass of settings.
+    """Makes a field of a dataclass of settings, with its default, its description and the bounds of its `Range`.
 
-    Args:
-      default: the value if none is given.
-      sentence: the description of the setting.
-      **bounds: the `Range` of a number, or of each number of a tuple; integers are limited to 32 bits unless it has an
-        upper bound.
+    The range is that of a number, or of each number of a tuple; integers without an upper bound are limited to 32 bits.
     """
     is_integer = isinstance(default, int) and not isinstance(default, bool)
     if is_integer and not bounds.keys() & {"most", "below"}:
@@ -81,12 +70,7 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
     """Builds a dataclass of settings from nested dicts or a `ConfigDict`; absent keys get their defaults.
 
     If the class has a method `check`, it is called at the end; it raises `UserError` for settings that are inconsistent
-    with each other.
-
-    Args:
-      values: the nested dicts.
-      cls: the dataclass.
-      where: the prefix of the keys in messages.
+    with each other. `where` is the prefix of the keys in messages.
 
     Raises:
       UserError: a key is unknown (the message suggests the nearest key), or a value has the wrong type or is outside
@@ -101,8 +85,6 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
         if key not in known:
             raise UserError(f"{where}.{key}: no such setting; {near_miss(key, known)}")
         if dataclasses.is_dataclass(types[key]):
-            if not hasattr(value, "items"):
-                raise UserError(f"{where}.{key}: expected settings, got {value!r}")
             arguments[key] = from_dict(value, typing.cast(type, types[key]), f"{where}.{key}")
         else:
             arguments[key] = _checked(value, types[key], known[key], f"{where}.{key}")
@@ -113,9 +95,7 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:
-    """Returns what to do about a key that does not exist: its new name, the most similar one, or where to find all."""
-    if key in RENAMED:
-        return f"its name is now '{RENAMED[key]}'"
+    """Returns what to do about a key that does not exist: the most similar one, or where to look."""
     near = difflib.get_close_matches(key, known, 1)
     return f"did you mean '{near[0]}'?" if near else "`elmo-jax settings FILE` lists all settings"
 
@@ -135,7 +115,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
                     raise UserError(f"{where}: expected each to be {allowed}, got {number:,}")
         return items
     value = _number(value, expected)
-    if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+    if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):  # surrogates stand for bytes that are no UTF-8
         raise UserError(f"{where}: expected text in UTF-8, got {value!r}")
     if type(value) is not expected:
         raise UserError(f"{where}: expected {expected.__name__}, got {value!r}")
@@ -154,33 +134,23 @@ def _number(value: Any, expected: Any) -> Any:
     return value
 
 
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, as Python has bytes of file names that are not UTF-8
-        return False
-    return True
-
-
 def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
     item = typing.get_args(expected)[0]
-    first, second = typing.get_args(item) or (item, item)
+    types = typing.get_args(item) or (item,)
+    is_pair = len(types) == 2
     try:
-        if typing.get_origin(item) is tuple:
-            pairs = tuple((_number(a, first), _number(b, second)) for a, b in value)
-            if not all(type(a) is first and type(b) is second for a, b in pairs):
-                raise TypeError
-            return pairs
-        items = tuple(_number(part, item) for part in value)
+        rows = [[_number(*p) for p in zip(row if is_pair else (row,), types, strict=True)] for row in value]
+        if isinstance(value, str) or not all(list(map(type, row)) == list(types) for row in rows):
+            raise TypeError
     except (TypeError, ValueError):
-        pair = "pairs (name, weight)" if first is str else "pairs (width, number)"
-        kind = pair if typing.get_origin(item) is tuple else f"several values of {item.__name__}"
+        pair = "pairs (name, weight)" if types[0] is str else "pairs (width, number)"
+        kind = pair if is_pair else f"several values of {item.__name__}"
         raise UserError(f"{where}: expected {kind}, got {value!r}") from None
-    if isinstance(value, str) or not all(type(part) is item for part in items):
-        raise UserError(f"{where}: expected several values of {item.__name__}, got {value!r}")
+    if is_pair:
+        return tuple(map(tuple, rows))
     if item is str:  # the command line gives a,b as one string
-        return tuple(word for part in items for word in part.split(",") if word)
-    return items
+        return tuple(word for (part,) in rows for word in part.split(",") if word)
+    return tuple(part for (part,) in rows)
 
 
 def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any], Any]]:
@@ -214,8 +184,7 @@ def _plain(value: Any) -> Any:
 def choice(kind: type[Choice], value: Any, name: str) -> Choice:
     """Returns the member of an enumeration that is `value` or has this value, such as "all".
 
-    Raises:
-      UserError: the enumeration has no such member; `name` is that of the argument, for the message.
+    Raises `UserError` if it has no such member; `name` is that of the argument, for the message.
     """
     try:
         return kind(value)

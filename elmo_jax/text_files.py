@@ -36,8 +36,7 @@ SUFFIXES = (*_DECOMPRESSORS, ".zip")
 def open_text(path: AnyPath) -> Iterator[IO[bytes]]:
     """A context with a file to read after a byte-order mark, if it has one; decompresses it as its suffix tells.
 
-    Raises:
-      UserError: the path is a pipe or a device, or a zip file that has not exactly one text.
+    Raises `UserError` for a pipe or a device, or a zip file that has not exactly one text.
     """
     if isinstance(path, Path) and path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: is a pipe or a device, and would be read twice; write its text to a file first")
@@ -47,20 +46,17 @@ def open_text(path: AnyPath) -> Iterator[IO[bytes]]:
             file = stack.enter_context(io.BufferedReader(file, _BUFFER_BYTES))
         suffix = path.suffix.lower()
         if suffix == ".zip":
-            file = stack.enter_context(_only_text(path, stack.enter_context(zipfile.ZipFile(file))))
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            check_zip(archive)
+            names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
+            if len(names) != 1:
+                raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it, and give one")
+            file = stack.enter_context(archive.open(names[0]))
         elif suffix in _DECOMPRESSORS:
             file = stack.enter_context(_DECOMPRESSORS[suffix](file))
         if file.read(len(BOM_UTF8)) != BOM_UTF8:
             file.seek(0)
         yield file
-
-
-def _only_text(path: AnyPath, archive: zipfile.ZipFile) -> IO[bytes]:
-    check_zip(archive)
-    names = [name for name in archive.namelist() if name.endswith(".txt")] or archive.namelist()
-    if len(names) != 1:
-        raise UserError(f"{path}: expected one text file in it, found {len(names)}; unpack it and give one path")
-    return archive.open(names[0])
 
 
 def check_zip(archive: zipfile.ZipFile) -> None:
@@ -121,18 +117,15 @@ def error_at(path: AnyPath, number: int, message: str) -> UserError:
 def read_lines(path: AnyPath) -> Iterator[Line]:
     """Yields every line of a text file, empty ones too.
 
-    Raises:
-      UserError: the file cannot be read, is damaged, has bytes that are not UTF-8, or has a carriage return inside a
-        line.
+    Raises `UserError` if it cannot be read, is damaged, is not UTF-8, or has a carriage return inside a line.
     """
     with reading(path), open_text(path) as file:
         for number, data in enumerate(file, 1):
             try:
                 text = data.decode()
             except UnicodeDecodeError as error:
-                byte = data[error.start]
-                message = f"byte 0x{byte:02x} is not UTF-8; convert the file to UTF-8"
-                raise error_at(path, number, message) from None
+                byte = f"byte 0x{data[error.start]:02x}"
+                raise error_at(path, number, f"{byte} is not UTF-8; convert the file to UTF-8") from None
             text = text.removesuffix("\n").removesuffix("\r")
             if "\r" in text:
                 raise error_at(path, number, "has a carriage return inside; convert the ends of lines to line feeds")

@@ -108,7 +108,7 @@ def test_a_star_imports_the_whole_public_interface():
     lazily = {
         alias.name
         for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
-        if isinstance(node, ast.If)
+        if isinstance(node, ast.With)
         for statement in node.body
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names

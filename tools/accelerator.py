@@ -217,7 +217,7 @@ def write_examples(folder: Path, task: str, number: int) -> None:
     No annotated text comes with the package, and it does not change the speed. Tags are from the shapes of words, and
     answers are the first words of paragraphs.
     """
-    from elmo_jax.data.samples.sotu import sotu_paths
+    from elmo_jax.data.prepare.sources import sotu_paths
 
     folder.mkdir(exist_ok=True)
     text = " ".join(path.read_text(encoding="utf-8") for path in sotu_paths()[-40:])

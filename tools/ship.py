@@ -18,8 +18,8 @@ import numpy as np
 
 from elmo_jax.checkpoints.export import export_bilm
 from elmo_jax.checkpoints.open import open_bilm
+from elmo_jax.data.prepare.sources import sotu_paths
 from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 
 ROOT = Path(__file__).parents[1]

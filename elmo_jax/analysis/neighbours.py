@@ -32,7 +32,6 @@ class Occurrence(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word itself."""
         return self.words[self.position]
 
     def shown(self, around: int = 12) -> str:
@@ -53,8 +52,7 @@ class Neighbour(NamedTuple):
 def read_text(source: str, options: TextOptions) -> list[Words]:
     """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats.
 
-    Raises:
-      UserError: there is no such text, it has no words or words without spaces between them, or it is not UTF-8.
+    Raises `UserError` if there is no such text, it has no words or no spaces between them, or it is not UTF-8.
     """
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)
@@ -77,12 +75,8 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
     """Returns the occurrences of a word, in exactly this spelling, in some sentences; equal sentences count once."""
     distinct = dict.fromkeys(sentences)
-    return [
-        Occurrence(words, position)
-        for words in distinct
-        for position, candidate in enumerate(words)
-        if candidate == word
-    ]
+    places = ((words, position) for words in distinct for position in range(len(words)))
+    return [Occurrence(words, position) for words, position in places if words[position] == word]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:
@@ -100,23 +94,12 @@ def nearest(
     number: int,
     layer: int = 2,
 ) -> list[list[Neighbour]]:
-    """Returns the nearest words of a text by cosine, for each query.
+    """Returns the `number` nearest words of a text by cosine for each query, nearest first; fewer if it has fewer.
 
-    A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours.
-
-    Args:
-      folder: the folder in which the vectors are kept as float16; later calls read them there.
-      bilm: the frozen biLM.
-      sentences: the text, all words of which are compared.
-      queries: at least one word in its sentence, which need not be in the text.
-      number: k.
-      layer: the layer whose vectors [forward; backward] are compared; the paper takes layer 2.
-
-    Returns:
-      The k nearest words for each query, nearest first; fewer if the text has fewer.
-
-    Raises:
-      UserError: the biLM does not have that layer, or a file cannot be written or is damaged.
+    A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours. The
+    vectors [forward; backward] of a layer are compared (the paper takes layer 2), which `folder` keeps as float16 for
+    later calls. A query need not be in the text. Raises `UserError` if the biLM does not have that layer, or a file
+    cannot be written or is damaged.
     """
     distinct = list(dict.fromkeys(words for words in sentences if words))
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
@@ -144,31 +127,14 @@ def nearest(
 def nearest_uses(
     bilm: EmbeddingBiLM, sentences: Sequence[Words], queries: Sequence[Occurrence], number: int, layer: int = 2
 ) -> list[list[Neighbour]]:
-    """Returns the nearest uses of the queries' own words by cosine, for each query.
+    """Returns the nearest uses of the queries' own words, in capitals or not, in other sentences of the text.
 
-    Only the sentences that have one of these words are embedded, where `nearest` embeds all of them.
-
-    Args:
-      bilm: the frozen biLM.
-      sentences: the text; one that occurs several times counts once.
-      queries: at least one word in its sentence. Its neighbours are the uses of this word, in capitals or not, in other
-        sentences.
-      number: k.
-      layer: the layer whose vectors [forward; backward] are compared.
-
-    Returns:
-      The k nearest uses for each query, nearest first; fewer if the text has fewer.
-
-    Raises:
-      UserError: the biLM does not have that layer.
+    Only the sentences that have one of these words are embedded, where `nearest` embeds all of them. The arguments and
+    the result are otherwise those of `nearest`.
     """
     forms = {query.word.lower() for query in queries}
-    uses = [
-        Occurrence(words, position)
-        for words in dict.fromkeys(sentences)
-        for position, word in enumerate(words)
-        if word.lower() in forms
-    ]
+    places = ((words, position) for words in dict.fromkeys(sentences) for position in range(len(words)))
+    uses = [Occurrence(words, position) for words, position in places if words[position].lower() in forms]
     vectors = _unit_vectors(bilm, [*queries, *uses], layer)
     asked, candidates = vectors[: len(queries)], vectors[len(queries) :]
     results = []

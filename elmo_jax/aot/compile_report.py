@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from elmo_jax.aot.cost import Cost, cost_of
@@ -19,15 +20,18 @@ from elmo_jax.training.throughput import Work
 _TYPICAL_TOKENS, _TYPICAL_WORDS, _HEAPS = 5_120, 1_500, 0.65
 _TYPICAL_POSITIONS = 16.0  # of 50 positions, for chunks of 1,024 of these words, sorted by length
 
-
-# The times of an estimate, each as if the others were hidden behind it: their keys and names.
-_TIMES = {"compute": "matrix products", "memory": "main memory", "exchange": "exchange"}
 _PASSES = 6  # bf16 products that a product of full float32 precision takes on a TPU
+# The work of a step, whose time is estimated as if the other work were hidden behind it: names and units.
+_WORK = {
+    "compute": ("matrix products", "TFLOP", 1e12),
+    "memory": ("main memory", "GB", 1e9),
+    "exchange": ("exchange", "GB", 1e9),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The report about a step that fits."""
+    """The report about a compiled step."""
 
     title: str  # the name of the experiment
     config: Config  # the settings
@@ -35,23 +39,25 @@ class Report:
     vocabulary_size: int  # the words of the softmax
     word_types: int  # the words of the lexicon
     compiled: Compiled  # the compiled step
-    fits = True
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.compiled.text)
 
     @property
     def rows(self) -> int:
-        """The rows per device."""
         return self.config.train.batch_size // len(self.target.devices)
 
     @property
-    def group_rows(self) -> int:
-        """The rows that a device trains at once."""
-        return self.rows // self.config.train.accumulate
+    def group_tokens(self) -> int:
+        """The tokens that a device reads at once, in all directions."""
+        train = self.config.train
+        return len(self.config.model.directions) * train.unroll_steps * (self.rows // train.accumulate)
 
     @property
     def distinct_words(self) -> int:
-        """The number of distinct words in a device's group of rows of typical English text."""
-        tokens = len(self.config.model.directions) * self.config.train.unroll_steps * self.group_rows
-        return min(tokens, round(_TYPICAL_WORDS * (tokens / _TYPICAL_TOKENS) ** _HEAPS))
+        """The number of distinct words among `group_tokens` of typical English text."""
+        return min(self.group_tokens, round(_TYPICAL_WORDS * (self.group_tokens / _TYPICAL_TOKENS) ** _HEAPS))
 
     @property
     def positions(self) -> float:
@@ -60,7 +66,6 @@ class Report:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The work of a step on one device."""
         return cost_of(parse(self.compiled.text), self.assume)
 
     def assume(self, instruction: Instruction) -> float:
@@ -75,10 +80,7 @@ class Report:
             return 1.0
         if instruction.opcode == "while":
             return self.positions
-        # the most distinct words
-        room = min(
-            self.config.train.unroll_steps * self.group_rows * len(self.config.model.directions), self.word_types
-        )
+        room = min(self.group_tokens, self.word_types)  # the most distinct words
         chunk = min(preferred_encoder_chunk(make_mesh(self.target.devices)), room)
         return min(1.0, math.ceil(self.distinct_words / chunk) / math.ceil(room / chunk))
 
@@ -95,9 +97,11 @@ class Report:
         return work.operations(self.config.train.tokens_per_step, self.distinct_words * groups)
 
     @property
-    def passes(self) -> int:
-        """The number of bf16 products that a matrix product takes."""
-        return _PASSES if self.config.train.precision == "float32" else 1
+    def work(self) -> dict[str, float]:
+        """The work of a step on one device by the keys of `_WORK`, in operations and bytes."""
+        passes = _PASSES if self.config.train.precision == "float32" else 1
+        compute = passes * self.model_flops / len(self.target.devices)
+        return {"compute": compute, "memory": self.cost.bytes, "exchange": self.sent}
 
     @property
     def estimate(self) -> dict[str, Any] | None:
@@ -106,19 +110,16 @@ class Report:
         `seconds` is the longest of the times that the matrix products, the traffic of the main memory and the exchanges
         would take alone. `peak` is the bf16 operations per second of all chips.
         """
-        chip, devices = self.target.chip, len(self.target.devices)
+        chip = self.target.chip
         if chip is None:
             return None
-        times = {
-            "compute": self.passes * self.model_flops / devices / chip.flops,
-            "memory": self.cost.bytes / chip.memory_rate,
-            "exchange": self.sent / chip.link_rate,
-        }
+        times = {key: amount / chip.rates[key] for key, amount in self.work.items()}
         longest = max(times, key=times.__getitem__)
-        seconds, tokens, peak = times[longest], self.config.train.tokens_per_step, chip.flops * devices
+        seconds, tokens = times[longest], self.config.train.tokens_per_step
+        peak = chip.rates["compute"] * len(self.target.devices)
         return times | {
             "seconds": seconds,
-            "limited_by": _TIMES[longest],
+            "limited_by": _WORK[longest][0],
             "tokens": tokens,
             "tokens_per_second": tokens / seconds,
             "model_flops": self.model_flops,
@@ -129,7 +130,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Returns the report for `--json`, in bytes, seconds and operations."""
         chip, memory = self.target.chip, self.compiled.memory
-        return {
+        report = {
             "experiment": self.title,
             "topology": self.target.topology,
             "devices": len(self.target.devices),
@@ -139,20 +140,13 @@ class Report:
             "vocabulary_size": self.vocabulary_size,
             "word_types": self.word_types,
             "compile_seconds": self.compiled.seconds,
-            "fits": True,
+            "fits": self.fits,
             "memory": {**memory, "total": sum(memory.values()), "usable": chip.usable if chip else None},
-            "collectives": [
-                {
-                    "kind": exchange.kind,
-                    "payload_bytes": exchange.payload,
-                    "sent_bytes": exchange.sent,
-                    "devices": exchange.group,
-                    "times": exchange.times,
-                    "loops": list(exchange.loops),
-                    "op_name": exchange.op_name,
-                }
-                for exchange in self.cost.collectives
-            ],
+        }
+        if not self.fits:
+            return report
+        return report | {
+            "collectives": [exchange._asdict() | {"sent_bytes": exchange.sent} for exchange in self.cost.collectives],
             "model_flops": self.model_flops,
             "main_memory_bytes": self.cost.bytes,
             "sent_bytes": self.sent,
@@ -161,66 +155,45 @@ class Report:
         }
 
     def describe(self) -> str:
-        """Returns the report as tables for the terminal."""
-        head = (
+        memory, chip = self.compiled.memory, self.target.chip
+        fits = "fits" if self.fits else "does not fit"
+        of = f" of {chip.usable / 1e9:.2f} that a program can have: {fits}" if chip else ""
+        lines = [
             f"{self.title} on {self.target.topology}: {len(self.target.devices)} devices, {self.rows} rows each,"
             f" {self.config.train.precision}, {self.vocabulary_size:,} words in the softmax"
-            f" (compiled in {self.compiled.seconds:.0f} s)"
-        )
-        return "\n\n".join([head, self._memory(), self._exchanges(), self._estimate(), self._assumed()])
+            f" (compiled in {self.compiled.seconds:.0f} s)\n",
+            f"{'memory of a device':<24}{'GB':>8}",
+            *(f"  {name:<22}{size / 1e9:>8.2f}" for name, size in memory.items()),
+            f"  {'in all':<22}{sum(memory.values()) / 1e9:>8.2f}{of}",
+        ]
+        return "\n".join([*lines, *self._exchanges(), *self._estimate()] if self.fits else lines)
 
-    def _memory(self) -> str:
-        memory, chip = self.compiled.memory, self.target.chip
-        lines = [f"{'memory of a device':<24}{'GB':>8}"]
-        lines += [f"  {name:<22}{size / 1e9:>8.2f}" for name, size in memory.items()]
-        of = f" of {chip.usable / 1e9:.2f} that a program can have: fits" if chip else ""
-        return "\n".join([*lines, f"  {'in all':<22}{sum(memory.values()) / 1e9:>8.2f}{of}"])
-
-    def _exchanges(self) -> str:
-        lines = [f"{'exchanges of a step':<24}{'payload MB':>12}{'a device sends MB':>20}  where"]
+    def _exchanges(self) -> Iterator[str]:
+        yield f"\n{'exchanges of a step':<24}{'payload MB':>12}{'a device sends MB':>20}  where"
         for exchange in self.cost.collectives:
             where = "outside all loops"
             if exchange.loops:
                 loop = exchange.loops[-1].split("shard_map/")[-1]
                 where = f"inside a loop, {exchange.times:,.0f} times per step: {loop}"
-            lines.append(
-                f"  {exchange.kind:<22}{exchange.payload / 1e6:>12,.2f}"
-                f"{exchange.times * exchange.sent / 1e6:>20,.2f}  {where}"
-            )
-        return "\n".join([*lines, f"  {'in all':<22}{'':>12}{self.sent / 1e6:>20,.2f}"])
+            sizes = f"{exchange.payload_bytes / 1e6:>12,.2f}{exchange.times * exchange.sent / 1e6:>20,.2f}"
+            yield f"  {exchange.kind:<22}{sizes}  {where}"
+        yield f"  {'in all':<22}{'':>12}{self.sent / 1e6:>20,.2f}\n"
 
-    def _estimate(self) -> str:
+    def _estimate(self) -> Iterator[str]:
         estimate, chip, devices = self.estimate, self.target.chip, len(self.target.devices)
-        passes = f" ({self.passes} bf16 passes)" if self.passes > 1 else ""
-        amounts = {
-            "compute": f"{self.model_flops / devices / 1e12:.2f} TFLOP{passes}",
-            "memory": f"{self.cost.bytes / 1e9:.1f} GB",
-            "exchange": f"{self.sent / 1e9:.2f} GB",
-        }
-        if estimate is None or chip is None:
-            lines = ["work of a step on a device (no rates are published for it, so there is no estimate of its time)"]
-            return "\n".join([*lines, *(f"  {_TIMES[key]:<18}{amount}" for key, amount in amounts.items())])
-        bytes_per_second = (f"{rate / 1e9:.0f} GB/s" for rate in (chip.memory_rate, chip.link_rate))
-        rates = (f"{chip.flops / 1e12:.0f} TFLOP/s", *bytes_per_second)
-        lines = ["estimate of a step, from the program and the chip's published rates; nothing was run"]
-        for (key, amount), rate in zip(amounts.items(), rates, strict=True):
-            lines.append(f"  {_TIMES[key]:<18}{amount:<32}at {rate:<14}{estimate[key] * 1e3:>8.2f} ms")
-        speed = estimate["tokens_per_second"]
-        return "\n".join(
-            [
-                *lines,
-                f"  estimated step: {estimate['seconds'] * 1e3:.2f} ms, limited by: {estimate['limited_by']}",
-                f"  estimated tokens/s: {speed:,.0f} ({speed / devices:,.0f} per chip)",
-                f"  estimated FLOP utilization: {estimate['flop_utilization']:.0%} of the chips' bf16 rate",
-            ]
+        basis = "no estimate of its time, since no rates of the device are published" if chip is None else "estimated"
+        yield f"work of a step on a device, from the program; nothing was run; {basis}"
+        for key, (name, unit, scale) in _WORK.items():
+            line = f"  {name:<18}{self.work[key] / scale:>10.2f} {unit}"
+            if estimate and chip:
+                line += f" at {chip.rates[key] / scale:,.0f} {unit}/s: {estimate[key] * 1e3:.2f} ms"
+            yield line
+        if estimate:
+            speed = estimate["tokens_per_second"]
+            yield f"  estimated step: {estimate['seconds'] * 1e3:.2f} ms, limited by: {estimate['limited_by']}"
+            yield f"  estimated tokens/s: {speed:,.0f} ({speed / devices:,.0f} per chip)"
+            yield f"  estimated FLOP utilization: {estimate['flop_utilization']:.0%} of the chips' bf16 rate"
+        yield (
+            f"assumed: {self.distinct_words:,} distinct words in a group of rows, filters applied to"
+            f" {self.positions:.1f} positions (as in English text), one round of the exchange of softmax rows"
         )
-
-    def _assumed(self) -> str:
-        lines = [
-            "assumed, where the program's work depends on the text",
-            f"  {self.distinct_words:,} distinct words in a group of rows, filters applied to"
-            f" {self.positions:.1f} positions (as in English text)",
-        ]
-        if not all(exchange.times for exchange in self.cost.collectives):
-            lines.append("  no further rounds of the exchange of softmax rows, which hardly any batch needs")
-        return "\n".join(lines)

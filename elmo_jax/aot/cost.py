@@ -1,8 +1,8 @@
 """Counts the exchanges and the main memory traffic of a compiled program; loop bodies count as often as they run."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from elmo_jax.aot.hlo import Array, Computation, HloModule, Instruction
 
@@ -20,13 +20,12 @@ _FREE_CALLS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", 
 _SLICES = {"dynamic-slice", "slice", "gather"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """One exchange between devices."""
 
     kind: str
-    payload: int  # the bytes of an all-reduce's sum, of an all-gather's result, or else of a chip's input
-    group: int  # the number of devices that take part
+    payload_bytes: int  # those of an all-reduce's sum, of an all-gather's result, or else of a chip's input
+    devices: int  # those that take part
     times: float  # how often it runs per step
     loops: tuple[str, ...]  # the loops that it is in
     op_name: str
@@ -34,18 +33,17 @@ class Collective:
     @property
     def sent(self) -> float:
         """The least number of bytes that a chip sends each time, in a ring or directly to the receiving chip."""
-        share = (self.group - 1) / self.group
+        share = (self.devices - 1) / self.devices
         if self.kind == "all-reduce":
-            return 2 * share * self.payload
-        return self.payload if self.kind == "collective-permute" else share * self.payload
+            return 2 * share * self.payload_bytes
+        return self.payload_bytes if self.kind == "collective-permute" else share * self.payload_bytes
 
 
-@dataclasses.dataclass
-class Cost:
+class Cost(NamedTuple):
     """The sums over one step of one chip."""
 
-    bytes: float = 0.0  # read from and written to the main memory
-    collectives: list[Collective] = dataclasses.field(default_factory=list)
+    bytes: float  # read from and written to the main memory
+    collectives: list[Collective]
 
 
 Assume = Callable[[Instruction], float]
@@ -57,20 +55,18 @@ def once(instruction: Instruction) -> float:
 
 
 def cost_of(program: HloModule, assume: Assume = once) -> Cost:
-    """Returns the sums over one step.
+    """Returns the sums over one step of a compiled program.
 
-    Args:
-      program: the compiled program.
-      assume: a function of an instruction. For a `while` whose number of iterations the program does not determine, it
-        returns that number; for a `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
+    Of a `while` whose number of iterations the program does not determine, `assume` returns that number; of a
+    `conditional`, the fraction of times (0 to 1) that the costly branch is taken.
     """
-    cost = Cost()
+    total, collectives = 0.0, []
     for where, instruction, times, loops in runs(program, program.entry, assume):
         for inner, fused in with_fused(program, where, instruction):
             if fused.opcode.removesuffix("-start") in COLLECTIVES and not _continues(inner, fused):
-                cost.collectives.append(_collective(program, inner, fused, times, loops))
-        cost.bytes += times * traffic(program, where, instruction)
-    return cost
+                collectives.append(_collective(program, inner, fused, times, loops))
+        total += times * traffic(program, where, instruction)
+    return Cost(total, collectives)
 
 
 Run = tuple[Computation, Instruction, float, tuple[str, ...]]

@@ -8,10 +8,10 @@ import dataclasses
 import functools
 import math
 import re
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """The shape of one array."""
 
     dtype: str  # XLA's name of the type: f32, bf16, s32
@@ -20,7 +20,6 @@ class Array:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.dims)
 
     @property
@@ -30,8 +29,7 @@ class Array:
         return -(-self.size * int(bits[1]) // 8) if bits else 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """An instruction, which is one line of a computation."""
 
     name: str
@@ -54,7 +52,6 @@ class Instruction:
 
     @property
     def branches(self) -> list[str]:
-        """The names of the computations of a conditional."""
         if group := re.search(r"branch_computations=\{([^}]*)\}", self.attributes):
             return re.findall(r"[\w.\-]+", group[1])
         names = [self.called("true_computation"), self.called("false_computation")]
@@ -80,7 +77,6 @@ class Computation:
 
     @functools.cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """The parameters by their numbers."""
         return {int(i.arguments): i for i in self.instructions.values() if i.opcode == "parameter"}
 
     def inputs(self, instruction: Instruction) -> list[Instruction]:
@@ -88,8 +84,7 @@ class Computation:
         return [self.instructions[name] for name in instruction.operands]
 
 
-@dataclasses.dataclass(frozen=True)
-class HloModule:
+class HloModule(NamedTuple):
     """A compiled program."""
 
     computations: dict[str, Computation]
@@ -103,11 +98,7 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
 def parse(text: str) -> HloModule:
-    """Parses the text of a program.
-
-    Raises:
-      ValueError: the text is not an HLO program.
-    """
+    """Parses the text of a program. Raises `ValueError` if it is not an HLO program."""
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     lines: list[Instruction] = []

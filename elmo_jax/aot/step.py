@@ -1,14 +1,19 @@
 """Compiles the training step ahead of time, from shapes alone, for devices that are not present.
 
 It is the same step as in `pretrain`, mapped over the same kind of mesh with the same shardings and donated state.
+
+The rates of chips and the slices of up to 256 of them are from Google Cloud's pages cloud.google.com/tpu/docs/v4, v5e,
+v5p and v6e. A chip sends with all its links, in one direction: for v4, v5e and v6e at the page's "all-reduce bandwidth
+per Pod", divided by the chips of a Pod (for v5e and v6e half of their "bidirectional inter-chip interconnect
+bandwidth"), for v5p at the page's 4,800 Gbit/s. The memory that the compiler leaves to a program was read from its
+out-of-memory errors (libtpu 0.0.42).
 """
 
-import dataclasses
 import importlib.util
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +21,6 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from elmo_jax.aot.chips import Chip, find_slice
 from elmo_jax.config import Config
 from elmo_jax.data.batches import TrainingBatch
 from elmo_jax.data.windows import Window
@@ -27,9 +31,33 @@ from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, sof
 from elmo_jax.training.softmax_sharding import Placement
 from elmo_jax.training.step import TrainState, TrainStep, initial_state, without_softmax
 
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-@dataclasses.dataclass(frozen=True)
-class Target:
+
+class Chip(NamedTuple):
+    """The published data of one kind of chip."""
+
+    usable: float  # the bytes of the main memory that a program can use
+    rates: dict[str, float]  # per second: bf16 operations, bytes of the main memory, and bytes sent to other chips
+    slices: tuple[str, ...]  # the shapes of the slices
+    one_device: str | None = None  # libtpu's name of the setting that makes the two cores of a chip one device, if any
+
+
+def _rates(compute: float, memory: float, exchange: float) -> dict[str, float]:
+    return {"compute": compute, "memory": memory, "exchange": exchange}
+
+
+CHIPS = {
+    "v4": Chip(30.75 * 2**30, _rates(275e12, 1200e9, 1.1e15 / 4096), _CUBES, "megacore"),
+    "v5e": Chip(15.75 * 2**30, _rates(197e12, 819e9, 200e9), _FLAT),
+    "v5p": Chip(95.74 * 2**30, _rates(459e12, 2765e9, 600e9), _CUBES),
+    "v6e": Chip(31.25 * 2**30, _rates(918e12, 1638e9, 400e9), _FLAT),
+}
+
+
+class Target(NamedTuple):
     """The devices to compile for."""
 
     topology: str
@@ -37,34 +65,18 @@ class Target:
     chip: Chip | None  # None for CPUs, whose rates are not published
 
 
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """A compiled step."""
+class Compiled(NamedTuple):
+    """A compiled step, or the compiler's report that it does not fit."""
 
-    text: str  # of the program
+    text: str  # of the program; empty if it does not fit
     memory: dict[str, int]  # the bytes on one device: each part of the arguments, the temporaries and the program
     seconds: float  # that the compilation took
-
-
-class DoesNotFit(Exception):
-    """The compiler reports that the step needs more memory than a device has.
-
-    Attributes:
-      needed: the bytes that the step needs, according to the compiler.
-      usable: the bytes that a program can use, according to the compiler.
-      parts: the bytes of the step's arguments, by name.
-    """
-
-    def __init__(self, needed: float, usable: float, parts: dict[str, int]):
-        super().__init__(f"needs {needed / 1e9:.1f} GB of {usable / 1e9:.1f}")
-        self.needed, self.usable, self.parts = needed, usable, parts
 
 
 def find_target(topology: str) -> Target:
     """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`.
 
-    Raises:
-      UserError: the topology does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
+    Raises `UserError` if it does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
     """
     name, _, count = topology.partition(":")
     if name == "cpu" and count.isdigit() and int(count):
@@ -75,9 +87,13 @@ def find_target(topology: str) -> Target:
                 f" XLA_FLAGS=--xla_force_host_platform_device_count={count}"
             )
         return Target(topology, devices[: int(count)], None)
-    chip, shape = find_slice(topology)
+    chip = CHIPS.get(name)
+    if chip is None or count not in chip.slices:
+        known = f"slices of {name}: {', '.join(chip.slices)}" if chip else f"chips: {', '.join(CHIPS)}"
+        raise UserError(f"--topology {topology}: no such slice ({known}; or cpu:8 for a mesh of 8 CPU devices)")
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology {topology}: the TPU's compiler is not installed; pip install 'elmo_jax[tpu]'")
+    shape = [int(size) for size in count.split("x")]
     # A host has 2 x 2 chips, or all chips of a smaller slice.
     options: dict[str, Any] = {"chips_per_host_bounds": tuple(min(2, size) for size in (*shape[:2], 1))}
     if chip.one_device:
@@ -111,17 +127,10 @@ def step_shapes(
 
 
 def compile_step(config: Config, target: Target, vocabulary_size: int, word_types: int) -> Compiled:
-    """Compiles the training step, and shows on stderr what it is doing.
+    """Compiles the training step for a target, and shows on stderr what it is doing.
 
-    Args:
-      config: the settings; `train.batch_size` counts the rows of all devices.
-      target: the devices that the step would run on.
-      vocabulary_size: V, the words of the softmax.
-      word_types: the words of the lexicon, whose character ids every device holds.
-
-    Raises:
-      UserError: the number of devices does not divide the number of rows.
-      DoesNotFit: the step needs more memory than a device has.
+    `vocabulary_size` is V, the words of the softmax, and `word_types` those of the lexicon, whose character ids every
+    device holds. Raises `UserError` if the number of devices does not divide the number of rows, that of all devices.
     """
     mesh = make_mesh(target.devices)
     check_rows(config.train.batch_size, mesh, config.train.accumulate)
@@ -139,8 +148,20 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise _too_large(str(error), parts) from None
-    return Compiled(compiled.as_text() or "", _memory(compiled.memory_analysis(), parts), time.perf_counter() - began)
+        size = r"([\d.]+)([KMGT]?)"
+        used = re.search(rf"(Used |\(){size}( of|\) exceeds available HBM) ", str(error))
+        if used is None:
+            raise UserError(f"the compiler ran out of memory: {' '.join(str(error).split())[:300]}") from None
+        others = int(float(used[2]) * _UNITS[used[3]]) - sum(parts.values())
+        return Compiled("", {**parts, "temporaries and others": others}, time.perf_counter() - began)
+    analysis: Any = compiled.memory_analysis()
+    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    memory = parts | {
+        "padding and results": arguments - sum(parts.values()),
+        "temporaries": analysis.temp_size_in_bytes,
+        "program": analysis.generated_code_size_in_bytes,
+    }
+    return Compiled(str(compiled.as_text()), memory, time.perf_counter() - began)
 
 
 def _parts(
@@ -167,26 +188,3 @@ def _parts(
         "character ids": bytes_of(char_ids, REPLICATED),
         "batch": bytes_of(batch, BATCH_SPECS) + bytes_of(state.position, specs.position),
     }
-
-
-def _memory(analysis: Any, parts: dict[str, int]) -> dict[str, int]:
-    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    return parts | {
-        "padding and results": arguments - sum(parts.values()),
-        "temporaries": analysis.temp_size_in_bytes,
-        "program": analysis.generated_code_size_in_bytes,
-    }
-
-
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def _too_large(message: str, parts: dict[str, int]) -> DoesNotFit:
-    size = r"([\d.]+)([KMGT]?)"
-    match = re.search(rf"Used {size} of {size} hbm", message) or re.search(
-        rf"\({size}\) exceeds available HBM \({size}\)", message
-    )
-    if match is None:
-        raise UserError(f"the compiler ran out of memory: {' '.join(message.split())[:300]}")
-    needed, usable = (float(match[n]) * _UNITS[match[n + 1]] for n in (1, 3))
-    return DoesNotFit(needed, usable, parts)

@@ -1,1 +1,1 @@
-"""The command line interface; each module parses the arguments of one command and calls the code for it."""
+"""The command line interface; each module parses the arguments of some commands and calls the code for them."""

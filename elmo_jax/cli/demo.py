@@ -34,7 +34,14 @@ def add_command(commands: Commands) -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = os.environ["GRADIO_RUN_HISTORY"] = "False"
-    _check_free(options.host, options.port)  # before the models are opened
+    host, port = options.host, options.port
+    if not host.strip():
+        raise UserError("--host: expected an address, got an empty one")
+    try:  # before the models are opened
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--host {host} --port {port}: {reason}; give another --host or --port") from None
     with files.temporary_folder() as folder:
         os.environ["GRADIO_TEMP_DIR"] = str(folder)  # Gradio's own stays in the folder for temporary files
         if importlib.util.find_spec("gradio") is None:
@@ -42,18 +49,8 @@ def _demo(options: argparse.Namespace) -> int:
         models = [(name, _open(name)) for name in options.models]
         from elmo_jax.demo.page import serve
 
-        serve(models, options.host, options.port)
+        serve(models, host, port)
     return 0
-
-
-def _check_free(host: str, port: int) -> None:
-    if not host.strip():
-        raise UserError("--host: expected an address, got an empty one")
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--host {host} --port {port}: {reason}; give another --host or --port") from None
 
 
 def _open(name: str) -> Any:

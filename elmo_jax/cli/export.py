@@ -3,18 +3,11 @@
 import argparse
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from etils import epath
 
 from elmo_jax import files
 from elmo_jax.cli.options import Commands, add_choice, add_model_options, model_source
 from elmo_jax.cli.values import anywhere, bilm, local
 from elmo_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from elmo_jax.checkpoints.export import PretrainedBiLM
 
 
 def add_command(commands: Commands) -> None:
@@ -26,26 +19,16 @@ def add_command(commands: Commands) -> None:
         " elmo_jax.load_bilm and for other frameworks.",
     )
     add_model_options(parser)
-    parser.add_argument(
-        "--step", metavar="N", help="of a run: a kept step, 'last' or 'best' (default: the exported one, or the last)"
-    )
-    parser.add_argument(
-        "--out",
-        type=anywhere,
-        metavar="PATH",
-        help="the file, whose name ends in .safetensors, or a folder for bilm.safetensors (default: RUN/export)",
-    )
-    add_choice(
-        parser,
-        "--format",
-        ("safetensors", "jax"),
-        "parameters for elmo_jax and other frameworks, or a new folder with a program that JAX alone runs",
-    )
+    step = "of a run: a kept step, 'last' or 'best' (default: the exported one, or the last)"
+    parser.add_argument("--step", metavar="N", help=step)
+    out = "the file, whose name ends in .safetensors, or a folder for bilm.safetensors (default: RUN/export)"
+    parser.add_argument("--out", type=anywhere, metavar="PATH", help=out)
+    format = "parameters for elmo_jax and other frameworks, or a new folder with a program that JAX alone runs"
+    add_choice(parser, "--format", ("safetensors", "jax"), format)
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the parameters in the file")
     add_choice(parser, "--softmax", ("keep", "drop"), "whether the softmax and its vocabulary are written")
-    parser.add_argument(
-        "--push", metavar="hf:USER/NAME", help="also upload the export to the Hugging Face Hub, with a model card"
-    )
+    push = "also upload the export to the Hugging Face Hub, with a model card"
+    parser.add_argument("--push", metavar="hf:USER/NAME", help=push)
     parser.set_defaults(run=_export)
 
     parser = commands.add_parser(
@@ -62,7 +45,7 @@ def add_command(commands: Commands) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from elmo_jax.checkpoints.export import check_replaceable, export_bilm, export_file, find_export
-    from elmo_jax.checkpoints.from_run import load_run
+    from elmo_jax.checkpoints.from_run import exported_step, load_run
     from elmo_jax.checkpoints.hub import check_pushable, push
     from elmo_jax.checkpoints.open import is_run, open_bilm
     from elmo_jax.runs.folder import locked_for
@@ -97,7 +80,11 @@ def _export(options: argparse.Namespace) -> int:
         bilm = open_bilm(source) if run is None else load_run(run, options.step)
         bilm = bilm.without_softmax() if options.softmax == "drop" else bilm
         if run is not None and export_file(out) == export_file(files.parse_path(run) / "export"):
-            _check_result(run, bilm, options.dtype)
+            # All commands take it for the run's model, which for a fine-tuning is the best step.
+            step = exported_step(files.absolute(run)) or bilm.info["steps"]
+            if bilm.vocabulary is None or options.dtype != "float32" or bilm.info["steps"] != step:
+                what = f"holds the run's model, of step {step:,}, in float32 and with its softmax"
+                raise UserError(f"{files.absolute(run) / 'export'}: {what}; give --out PATH for anything else")
         export_bilm(out, bilm.config, bilm.params, bilm.vocabulary, bilm.info, options.dtype)
     what = f"step {bilm.info['steps']:,}" if "steps" in bilm.info else str(options.model)
     print(f"{what} exported to {out}; load it with elmo_jax.load_bilm({str(out)!r})")
@@ -105,22 +92,6 @@ def _export(options: argparse.Namespace) -> int:
         push(export_file(out), options.push, bilm)
         print(f"uploaded; load it with elmo_jax.load_bilm({options.push!r})")
     return 0
-
-
-def _check_result(run: Path | epath.Path | str, bilm: "PretrainedBiLM", dtype: str) -> None:
-    """Raises `UserError` if a biLM must not become the export of its run, which all commands take for the run's model.
-
-    The model of a run that is complete is what its training exported, which for a fine-tuning is the best step.
-    """
-    from elmo_jax.checkpoints.from_run import exported_step
-
-    folder = files.absolute(run)
-    step = exported_step(folder) or bilm.info["steps"]
-    if bilm.vocabulary is None or dtype != "float32" or bilm.info["steps"] != step:
-        raise UserError(
-            f"{folder / 'export'}: holds the run's model, of step {step:,}, in float32 and with its softmax; give"
-            " --out PATH for anything else"
-        )
 
 
 def _export_hdf5(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ To pretrain and evaluate a biLM:
 """
 
 # The modules of `elmo_jax.cli` that define a command, in the order of the help.
-COMMANDS = "prepare pretrain finetune evaluate export tokenize embed neighbours task demo settings compile"
+COMMANDS = "prepare train export embed task demo settings"
 LEAST_ADDRESS_SPACE = 4_000_000_000  # bytes; with 3.1e9 the training of a tiny biLM hangs on 2 cores
 MOST_PROGRAMS = 4_000_000_000  # bytes of compiled programs that are kept for this user
 _ENCODING = sys.getfilesystemencoding()
@@ -37,13 +37,10 @@ _NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODIN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status.
+    """Runs the command with some arguments; unless given, with those of this process, which then ends at a signal.
 
-    The status is 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus the number of
-    the signal that stopped a run.
-
-    Args:
-      arguments: the arguments of the command; those of this process, which then ends at a signal, unless given.
+    Returns the exit status: 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus
+    the number of the signal that stopped a run.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread
@@ -82,8 +79,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
         return 128 + signal.SIGPIPE
     except Exception as error:
-        line = of_machine(error)
-        if line is None:
+        if (line := of_machine(error)) is None:
             raise
         _complain(one_line(line))
         return 2
@@ -118,7 +114,16 @@ def _check_address_space() -> None:
 
 
 def _options(arguments: Sequence[str]) -> "argparse.Namespace":
-    parser = _parser()
+    import argparse
+
+    from elmo_jax.cli.values import Parser
+
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser("elmo-jax", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS.split():
+        import_module(f"elmo_jax.cli.{command}").add_command(commands)
     for argument in arguments:
         try:
             argument.encode()
@@ -135,21 +140,3 @@ def _options(arguments: Sequence[str]) -> "argparse.Namespace":
         parser.error(f"unknown arguments: {' '.join(strangers or overrides)}")
     options.overrides = overrides
     return options
-
-
-def _parser() -> "argparse.ArgumentParser":
-    import argparse
-
-    from elmo_jax.cli.values import Parser
-
-    parser: argparse.ArgumentParser = Parser(
-        "elmo-jax",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"elmo-jax {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS.split():
-        import_module(f"elmo_jax.cli.{command}").add_command(commands)
-    return parser

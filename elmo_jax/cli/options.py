@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmo_jax.cli.values import bilm, downloaded, number, source, whole
+from etils import epath
+
+from elmo_jax.cli.values import anywhere, bilm, downloaded, local, number, source, whole
+from elmo_jax.distributed.initialize import connected
 from elmo_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,32 +37,35 @@ def add_whole(parser: argparse._ActionsContainer, name: str, least: int, default
     parser.add_argument(name, type=whole(least), default=default, metavar="N", help=f"{help} (default: %(default)s)")
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and `--workdir` of a training."""
+    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
+    parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
+
+
+def run_of(options: argparse.Namespace, prefix: str) -> tuple[str, epath.Path]:
+    """Returns the name of an experiment, which is that of its file without a prefix, and the folder of its run."""
+    name = options.config.stem.removeprefix(prefix)
+    return name, options.workdir or epath.Path("runs") / name
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for reading text: `--format`, `--field` and `--errors`."""
-    parser.add_argument(
-        "--format",
-        choices=("auto", "lines", "raw", "documents", "document-lines", "jsonl", "parquet"),
-        default="auto",
-        help="lines: one tokenized sentence per line. The others are running text, which is split and tokenized: raw:"
+    """Adds the options for reading text."""
+    format = (
+        "lines: one tokenized sentence per line. The others are running text, which is split and tokenized: raw:"
         " paragraphs separated by blank lines; documents: one paragraph per line, and a blank line after each document;"
-        " document-lines: one document per line; jsonl, parquet: records with one text each (default: %(default)s, by"
-        " suffix and contents)",
+        " document-lines: one document per line; jsonl, parquet: records with one text each; auto: by suffix, content"
     )
-    parser.add_argument(
-        "--field", default="text", metavar="NAME", help="field of the text in jsonl and parquet (default: %(default)s)"
+    formats = ("auto", "lines", "raw", "documents", "document-lines", "jsonl", "parquet")
+    add_choice(parser, "--format", formats, format)
+    field = "field of the text in jsonl and parquet (default: %(default)s)"
+    parser.add_argument("--field", default="text", metavar="NAME", help=field)
+    language = (
+        "language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: that of the"
+        " text that the model was trained on, or en)"
     )
-    parser.add_argument(
-        "--language",
-        metavar="CODE",
-        help="language of running text, by whose rules it is split and tokenized: de, fr, ko, … (default: that of the"
-        " text that the model was trained on, or en)",
-    )
-    add_choice(
-        parser,
-        "--errors",
-        ("strict", "replace"),
-        "for bytes that are not UTF-8: stop (strict), or replace them by U+FFFD",
-    )
+    parser.add_argument("--language", metavar="CODE", help=language)
+    add_choice(parser, "--errors", ("strict", "replace"), "bytes that are not UTF-8: stop, or read U+FFFD")
 
 
 def text_options(options: argparse.Namespace) -> "TextOptions":
@@ -70,46 +76,32 @@ def text_options(options: argparse.Namespace) -> "TextOptions":
 
 
 def add_split_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for preparing text: `--heldout-fraction`, `--heldout` and `--workers`."""
-    parser.add_argument(
-        "--heldout-fraction",
-        type=number(0, 1),
-        metavar="X",
-        help="fraction of the documents that is held out (default: 0.05, or 0 with --heldout)",
-    )
-    parser.add_argument(
-        "--heldout",
-        nargs="+",
-        type=source,
-        metavar="SOURCE",
-        help="texts to hold out; files that are also among the sources are excluded from training",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole(1, 4096),
-        metavar="N",
-        help="number of processes, which does not affect the result (default: one per core)",
-    )
+    """Adds the options for preparing text."""
+    fraction = "fraction of the documents that is held out (default: 0.05, or 0 with --heldout)"
+    parser.add_argument("--heldout-fraction", type=number(0, 1), metavar="X", help=fraction)
+    heldout = "texts to hold out; files that are also among the sources are excluded from training"
+    parser.add_argument("--heldout", nargs="+", type=source, metavar="SOURCE", help=heldout)
+    workers = "number of processes, which does not affect the result (default: one per core)"
+    parser.add_argument("--workers", type=whole(1, 4096), metavar="N", help=workers)
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--coordinator`, `--processes`, `--process` and `--heartbeat`, for commands that run on several hosts."""
+    """Adds the options of commands that run on several hosts; `connection` enters what they describe."""
     group = parser.add_argument_group(
         "several hosts",
-        "Start the same command on every host. TPU pods, Slurm, Open MPI and Kubernetes are detected\n"
-        "automatically; elsewhere, give the first three options.",
+        "Start the same command on every host. TPU pods, Slurm, Open MPI and Kubernetes are detected automatically;"
+        " elsewhere, give the first three options.",
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="host of process 0 and a free port on it")
-    group.add_argument(
-        "--processes", type=whole(1), metavar="N", help="number of processes; 1 ignores what is detected"
-    )
+    group.add_argument("--processes", type=whole(1), metavar="N", help="number of processes; 1 ignores the launcher")
     group.add_argument("--process", type=whole(0), metavar="I", help="number of this process, from 0 to N - 1")
-    group.add_argument(
-        "--heartbeat",
-        type=whole(5, 3600),
-        metavar="SECONDS",
-        help="time without a sign of life after which a process is lost and all others end (default: 40)",
-    )
+    heartbeat = "time without a sign of life after which a process is lost and all others end (default: 40)"
+    group.add_argument("--heartbeat", type=whole(5, 3600), metavar="SECONDS", help=heartbeat)
+
+
+def connection(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which this process is connected to the others."""
+    return connected(options.coordinator, options.processes, options.process, options.heartbeat)
 
 
 def add_model_options(parser: argparse.ArgumentParser, option: str | None = None, own_vocabulary: bool = True) -> None:
@@ -119,10 +111,8 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
         " folder, or model.ckpt-N), or published weights: a folder or zip file, or weights.hdf5 with --options; a file"
         " may be https://HOST/FILE[#sha256=HEX]"
     )
-    if option is None:
-        parser.add_argument("model", type=bilm, metavar="MODEL", help=description)
-    else:
-        parser.add_argument(option, dest="model", type=bilm, required=True, metavar="MODEL", help=description)
+    required: dict[str, Any] = {"dest": "model", "required": True} if option else {}
+    parser.add_argument(option or "model", type=bilm, metavar="MODEL", help=description, **required)
     parser.add_argument("--options", type=downloaded, metavar="FILE", help="the options.json of published weights")
     if own_vocabulary:
         parser.add_argument("--vocab", type=downloaded, metavar="FILE", help=f"the {VOCABULARY}")

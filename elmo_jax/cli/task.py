@@ -3,14 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etils import epath
-
 from elmo_jax import files
-from elmo_jax.cli.options import Commands, add_choice
-from elmo_jax.cli.values import anywhere, check_distinct, local, output, source, tolerant_output, whole
+from elmo_jax.cli.options import Commands, add_choice, add_run_options, run_of
+from elmo_jax.cli.values import anywhere, check_distinct, output, source, tolerant_output, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
 
@@ -30,13 +28,7 @@ def add_command(commands: Commands) -> None:
         " sentiment, textual entailment, semantic roles, coreference and question answering.",
     )
     inner = task.add_subparsers(required=True, metavar="COMMAND")
-    _add_train(inner)
-    _add_evaluate(inner)
-    _add_predict(inner)
-
-
-def _add_train(commands: Commands) -> None:
-    parser = commands.add_parser(
+    parser = inner.add_parser(
         "train",
         help="train a task model with each seed, or resume a run",
         description="Trains a task model with each seed of the config. If a run was stopped or killed, run the command"
@@ -44,21 +36,10 @@ def _add_train(commands: Commands) -> None:
         epilog="Every setting can be overridden (--config.bilm=english --config.seeds='(0,1,2)'); elmo-jax settings"
         " FILE lists them all.",
     )
-    parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
-    parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
+    add_run_options(parser)
     parser.set_defaults(run=_train, takes_settings=True)
 
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
-    parser.add_argument(
-        "--seed", type=whole(0), metavar="N", help="seed of the model that is used (default: the first one)"
-    )
-    parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
-
-
-def _add_evaluate(commands: Commands) -> None:
-    parser = commands.add_parser(
+    parser = inner.add_parser(
         "evaluate",
         help="evaluate a task model on annotated text",
         description="Prints the official metrics of a trained task model on annotated examples. A run keeps"
@@ -66,18 +47,13 @@ def _add_evaluate(commands: Commands) -> None:
         " to it, so give a file as data.test when training to use the vectors of its words.",
     )
     _add_model(parser)
-    parser.add_argument(
-        "--data", type=source, required=True, metavar="FILE", help="annotated examples in the format of data.test"
-    )
+    parser.add_argument("--data", type=source, required=True, metavar="FILE", help="annotated examples as in data.test")
     parser.add_argument("--json", type=output, metavar="FILE", help="write the metrics to FILE as JSON")
-    parser.add_argument(
-        "--predictions", type=output, metavar="FILE", help="write the predictions to FILE as JSON lines, with ids"
-    )
+    predictions = "write the predictions to FILE as JSON lines, with ids"
+    parser.add_argument("--predictions", type=output, metavar="FILE", help=predictions)
     parser.set_defaults(run=_evaluate)
 
-
-def _add_predict(commands: Commands) -> None:
-    parser = commands.add_parser(
+    parser = inner.add_parser(
         "predict",
         help="apply a task model to text",
         description="Prints predictions for text from the command line or a file. A task with two texts per example"
@@ -87,25 +63,24 @@ def _add_predict(commands: Commands) -> None:
         " that are given with it.",
     )
     _add_model(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", nargs="+", metavar="TEXT", help="the text, or both texts, of one example")
-    source.add_argument("--input", metavar="FILE", help="a file of text or of examples; - for standard input")
-    add_choice(
-        parser,
-        "--format",
-        ("auto", "data", "raw", "lines"),
+    texts = parser.add_mutually_exclusive_group(required=True)
+    texts.add_argument("--text", nargs="+", metavar="TEXT", help="the text, or both texts, of one example")
+    texts.add_argument("--input", metavar="FILE", help="a file of text or of examples; - for standard input")
+    format = (
         "data: examples in the format of data.test, with or without labels; raw: running text, which is tokenized as in"
         " training, with one text per line for a classifier of whole texts; lines: one tokenized sentence per line;"
-        " auto: raw for standard input and for files named .txt, .text or .md if data.train is not, otherwise data",
+        " auto: raw for standard input and for files named .txt, .text or .md if data.train is not, otherwise data"
     )
-    add_choice(
-        parser,
-        "--output",
-        ("text", "json", "file"),
-        "text for a person to read, JSON lines, or the task's own file format",
-    )
+    add_choice(parser, "--format", ("auto", "data", "raw", "lines"), format)
+    add_choice(parser, "--output", ("text", "json", "file"), "text for a person, JSON lines, or the task's file format")
     parser.add_argument("--out", type=output, metavar="FILE", help="the file to write (default: standard output)")
     parser.set_defaults(run=_predict)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="seed of the model (default: the first one)")
+    parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -114,8 +89,7 @@ def _train(options: argparse.Namespace) -> int:
     from elmo_jax.tasks.core.run import table, train_task
     from elmo_jax.tasks.registry import task_config
 
-    name = options.config.stem.removeprefix("task_")
-    workdir = options.workdir or epath.Path("runs") / name
+    name, workdir = run_of(options, "task_")
     config = task_config(with_overrides(load_file(options.config), options.overrides))
     return print_summary(train_task(config, workdir, name), workdir, table)
 
@@ -146,16 +120,15 @@ def _predict(options: argparse.Namespace) -> int:
         check_distinct({"--out": options.out}, {"--input": files.local(options.input)})
     trained = _load(options)
     inputs = _inputs(options, trained)
-    silent = trained.without_examples(inputs)
-    if silent:
+    if silent := trained.without_examples(inputs):
         message = f"{silent} of {len(inputs)} sentences have no word that is a predicate in the training text"
         print(f"elmo-jax: {message}; nothing is predicted for them", file=sys.stderr)
-    parts: Iterator[str]
+    parts: Iterable[str]
     if options.output == "json":
         parts = (json.dumps(value, ensure_ascii=False) + "\n" for value in trained.stream(inputs))
     elif options.output == "file":
         pairs = list(trained.pairs(inputs))
-        parts = iter([trained.task.write([example for example, _ in pairs], [prediction for _, prediction in pairs])])
+        parts = [trained.task.write([example for example, _ in pairs], [prediction for _, prediction in pairs])]
     else:
         parts = (f"{trained.task.show(*pair)}\n" for pair in trained.pairs(inputs))
     if options.out:
@@ -220,7 +193,7 @@ def _lines(text: str) -> list[str]:
 
 def _examples(contents: Sequence[str], where: str, format: str, trained: "TrainedTask") -> list[Any]:
     """Returns the inputs in the text, or texts, of one example; `where` names the texts in errors."""
-    from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
+    from elmo_jax.data.prepare.text import UNSPACED, is_unspaced
     from elmo_jax.words import split_words
 
     if any(not content.strip() for content in contents):

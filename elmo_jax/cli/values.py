@@ -30,7 +30,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        """Raises `UserError` with the message in one line."""
         raise UserError(f"{one_line(message)}; see: {self.prog} --help")
 
 
@@ -69,39 +68,31 @@ def number(least: float | None = None, most: float | None = None) -> Callable[[s
     return parse
 
 
-def local(text: str) -> Path:
-    """Returns a path on this machine, which may begin with `~`."""
-    return _given(files.local, text)
+def _path(function: Callable[[str], AnyPath]) -> Callable[[str], AnyPath]:
+    """Returns the type of what a function returns for a path."""
+
+    def parse(text: str) -> AnyPath:
+        if text == "-":
+            hint = "which is no standard stream here; a file '-' is ./-"
+            raise argparse.ArgumentTypeError(f"expected a path, got '-', {hint}")
+        try:
+            return function(text)
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
 
 
-def anywhere(text: str) -> epath.Path:
-    """Returns a path on this machine or in a bucket (`gs://…`)."""
-    return _given(files.parse_path, text)
+def _fetched(name: str) -> str | os.PathLike[str]:
+    from elmo_jax.checkpoints.hub import fetched  # downloads what is on the Hub, `hf:USER/NAME`, or at a URL
+
+    return fetched(name)
 
 
-def bilm(text: str) -> Path | epath.Path:
-    """Returns the path of a biLM; one on the Hub, `hf:USER/NAME`, or at a URL is downloaded unless it is cached."""
-    from elmo_jax.checkpoints.hub import fetched
-
-    return _given(lambda name: files.parse_path(fetched(name)), text)
-
-
-def downloaded(text: str) -> Path:
-    """Returns the path of a file on this machine, or of one on the Hub or at a URL, which is downloaded."""
-    from elmo_jax.checkpoints.hub import fetched
-
-    return _given(lambda name: files.local(fetched(name)), text)
-
-
-def _given(function: Callable[[str], AnyPath], text: str) -> AnyPath:
-    if text == "-":
-        raise argparse.ArgumentTypeError(
-            "expected a path, got '-', which is no standard stream here; a file '-' is ./-"
-        )
-    try:
-        return function(text)
-    except UserError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+local = _path(files.local)  # a path on this machine, which may begin with `~`
+anywhere = _path(files.parse_path)  # a path on this machine or in a bucket (`gs://…`)
+bilm = _path(lambda name: files.parse_path(_fetched(name)))
+downloaded = _path(lambda name: files.local(_fetched(name)))
 
 
 def output(text: str) -> Path:
@@ -127,15 +118,11 @@ def source(text: str) -> str:
     return text
 
 
-def check_distinct(
-    outputs: dict[str, Path | None], inputs: dict[str, str | os.PathLike[str]], texts: Sequence[str] = ()
-) -> None:
+def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, Any], texts: Sequence[str] = ()) -> None:
     """Raises `UserError` if a file to be written is another one of them, or a file that is read.
 
-    Args:
-      outputs: the files by the names of their options; None for options that are not given.
-      inputs: the files and folders that are read, by the names of their options.
-      texts: the sources of text that are read (files, folders, globs), of --data.
+    All are by the names of their options: `outputs`, the files to be written, and `inputs`, the files and folders that
+    are read. `texts` are the sources of text (files, folders, globs) of --data.
     """
     known = {os.path.realpath(path): name for name, path in inputs.items() if not in_bucket(path)}
     folders: dict[str, str] = {}  # of text, whose files are all read

@@ -4,9 +4,13 @@ Shapes: R rows of the global batch, B rows of this process, T steps, S negatives
 then backward.
 
 A row is an endless concatenation of blocks: row r reads the blocks r, r + R, r + 2R, … of the shuffled order, which is
-different in each epoch, or of the order that a mixture of sources gives (`mixture`). So the next tokens depend on the
-seed and on the position of the row, and not on the number of processes. Both directions of a window come from the same
-positions of the same sentences.
+different in each epoch, or of the order that a mixture of sources gives. So the next tokens depend on the seed and on
+the position of the row, and not on the number of processes. Both directions of a window come from the same positions of
+the same sentences.
+
+The weight of a source in a mixture is how often an epoch reads each of its blocks, on average. So a weight multiplies
+the natural share of a source, whatever its size, and if all weights are 1, an epoch reads the text once. (Weights that
+are shares of an epoch would have to be chosen again whenever a source grows, and would not say how often it is read.)
 """
 
 import dataclasses
@@ -18,9 +22,10 @@ import grain
 import numpy as np
 
 from elmo_jax.config import Config
+from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
-from elmo_jax.data.mixture import MixedBlocks, Portion
 from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Share, Window, both_directions
+from elmo_jax.errors import UserError
 
 Item = TypeVar("Item")
 
@@ -38,10 +43,8 @@ class TrainingBatch(NamedTuple):
 def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) -> tuple[np.ndarray, int]:
     """Draws ids from the log-uniform distribution over ranks until `number` of them are distinct.
 
-    This is computed in float64 on the host, since float32 cannot resolve the rare ranks of a large vocabulary.
-
-    Returns:
-      The distinct ids in the order drawn, int32 [number], and the number of draws made.
+    Returns the distinct ids in the order drawn, int32 [number], and the number of draws made. This is computed in
+    float64 on the host, since float32 cannot resolve the rare ranks of a large vocabulary.
     """
     draws = np.empty(0, np.int64)
     while True:
@@ -53,6 +56,72 @@ def draw_negatives(rng: np.random.Generator, number: int, vocabulary_size: int) 
         first = np.flatnonzero(position_of[draws] == positions)
         if len(first) >= number:
             return draws[first[:number]].astype(np.int32), int(first[number - 1]) + 1
+
+
+Mixture = Sequence[tuple[str, float]]  # the names of sources, and their weights
+
+
+class Portion(NamedTuple):
+    """The part that a source has in each epoch."""
+
+    blocks: range  # its blocks among those of the split
+    number: int  # the number of blocks that an epoch reads; those that it leaves out come first in the next epoch
+    tokens: float  # the number of tokens of these blocks, on average
+
+
+def portions(corpus: Corpus, mixture: Mixture) -> list[Portion]:
+    """Returns the portions of the sources in an epoch of the training text.
+
+    A source that the mixture does not name has the weight 1. The number of blocks is rounded, and is at least one
+    unless the weight is 0, with which a source is left out. Raises `UserError` if the mixture names a source that the
+    training text does not have, or leaves nothing to read.
+    """
+    sources, weights = corpus.sources("train"), dict(mixture)
+    names = [source["name"] for source in sources]
+    for name in weights:
+        if name not in names:
+            known = f"has the sources {', '.join(names)}" if names else "was prepared without names (NAME=SOURCE)"
+            raise UserError(f"config.data.mixture: no source {name!r}; the training text of {corpus.path} {known}")
+    portions, first = [], 0
+    for source in sources:
+        blocks, weight = range(first, first + source["blocks"]), weights.get(source["name"], 1.0)
+        first = blocks.stop
+        if weight:
+            number = max(1, round(weight * len(blocks)))
+            portions.append(Portion(blocks, number, number * source["tokens"] / len(blocks)))
+    if not portions:
+        raise UserError("config.data.mixture: every source has the weight 0; expected one that is above 0")
+    return portions
+
+
+def epoch_tokens(corpus: Corpus, mixture: Mixture) -> int:
+    """Returns the number of training tokens of one direction in an epoch; see `portions`."""
+    if not mixture:
+        return corpus.tokens("train")
+    return round(sum(portion.tokens for portion in portions(corpus, mixture)))
+
+
+class MixedBlocks:
+    """The endless sequence of the blocks that a mixture reads, with random access.
+
+    Each epoch reads the portions of all sources in a different order. Each source is read to its end, in random
+    order, before any of its blocks comes again.
+    """
+
+    def __init__(self, blocks: BlockSource, mixed: Sequence[Portion], seed: int) -> None:
+        text: Any = grain.MapDataset.source(blocks).seed(seed)
+        self._sources = [text[p.blocks.start : p.blocks.stop].shuffle().repeat() for p in mixed]
+        self._numbers = [portion.number for portion in mixed]
+        self._starts = np.cumsum([0, *self._numbers])
+        self._epoch = int(self._starts[-1])
+        self._indices: Any = grain.MapDataset.range(self._epoch).seed(seed).shuffle().repeat()
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Returns block `index` of the sequence, from 0: int32 `[tokens]`."""
+        block = self._indices[index]
+        source = int(np.searchsorted(self._starts, block, "right")) - 1
+        earlier = index // self._epoch * self._numbers[source]  # blocks of this source in earlier epochs
+        return self._sources[source][earlier + block - int(self._starts[source])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,18 +139,13 @@ class BatchSettings:
 
     @classmethod
     def of(cls, config: Config, vocabulary_size: int) -> "BatchSettings":
-        """Makes the settings from those of an experiment."""
         train, directions = config.train, len(config.model.directions)
         sizes = (train.batch_size, train.unroll_steps, train.negatives, vocabulary_size)
         return cls(*sizes, config.data.seed, train.seed, directions)
 
 
 class TrainingBatches(Iterator[TrainingBatch]):
-    """An endless iterator over the batches of this process from a position on.
-
-    Attributes:
-      blocks_read: the number of blocks read so far for the rows of this process.
-    """
+    """An endless iterator over the batches of this process, for whose rows `blocks_read` blocks were read so far."""
 
     def __init__(
         self,
@@ -92,16 +156,9 @@ class TrainingBatches(Iterator[TrainingBatch]):
         position: np.ndarray | None = None,
         step: int = 0,
     ):
-        """Opens the text at a position.
+        """Opens the text at a position [B, 2]: the block of each row and the offset in it; the beginning unless given.
 
-        Args:
-          blocks: the text.
-          distinct: finds the distinct words of a window.
-          settings: the settings of the batches.
-          share: the B rows of the global batch that this process reads, and its devices.
-          position: [B, 2] the position of these rows: the block of each row, and the offset in it; the beginning unless
-            given.
-          step: the number of updates made, which the negatives depend on.
+        This process reads the B rows of its `share`. The negatives depend on `step`, the number of updates made.
         """
         dataset: Any = grain.MapDataset.source(blocks)
         self._blocks: Any = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
@@ -112,9 +169,8 @@ class TrainingBatches(Iterator[TrainingBatch]):
         start = np.zeros((len(self._rows), 2)) if position is None else position
         self._position = start.astype(np.int32)  # a copy
         self.blocks_read = 0
-        self._text = [
-            self._block(row, slot) for row, (slot, _) in zip(self._rows, self._position.tolist(), strict=True)
-        ]
+        slots = self._position[:, 0].tolist()
+        self._text = [self._block(row, slot) for row, slot in zip(self._rows, slots, strict=True)]
 
     def _block(self, row: int, slot: int) -> np.ndarray:
         """Returns a block of a row as [5, n]: both directions, and 1 at the first place."""

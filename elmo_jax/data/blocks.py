@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import in_bucket
 from elmo_jax.interrupts import temporary
 
@@ -43,14 +43,10 @@ def quiet_tfds() -> Iterator[None]:
 
 
 def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.ndarray]:
-    """Cuts text into blocks of whole sentences, in order.
+    """Yields the text in blocks of whole sentences, int32 `[tokens]`, of at most `BLOCK_TOKENS` unless one is longer.
 
-    Args:
-      parts: consecutive parts of the text as (ids, lengths): the ids of the words, int32 `[words]`, and the number of
-        words of each sentence, int32 `[sentences]`.
-
-    Yields:
-      Blocks, int32 `[tokens]`, of at most `BLOCK_TOKENS` tokens unless a single sentence is longer.
+    The consecutive `parts` are (ids, lengths): the ids of the words, int32 `[words]`, and the number of words of each
+    sentence, int32 `[sentences]`.
     """
     waiting, waiting_lengths = np.zeros(0, np.int32), np.zeros(0, np.int64)
     for ids, lengths in parts:
@@ -87,17 +83,10 @@ class Shard(NamedTuple):
 def write_shard(
     folder: epath.Path, split: str, number: int, blocks: Iterable[np.ndarray], temporary_folder: epath.Path
 ) -> Shard:
-    """Writes a shard of a split, completely or not at all.
+    """Writes shard `number`, from 0, of a split of at least one block, completely or not at all.
 
-    Args:
-      folder: the folder of the dataset.
-      split: the name of the split.
-      number: the number of the shard in the split, from 0.
-      blocks: the blocks, at least one.
-      temporary_folder: a folder of the same disk for the incomplete file, which is on this machine if it is a bucket.
-
-    Raises:
-      OSError: the disk is full, or the folder cannot be written.
+    The incomplete file is in a temporary folder of the same disk, or on this machine if `folder` is in a bucket. Raises
+    `OSError` if the disk is full, or the folder cannot be written.
     """
     from array_record.python.array_record_module import ArrayRecordWriter
     from tensorflow_datasets.core.example_serializer import ExampleSerializer
@@ -160,17 +149,12 @@ def _features() -> Any:
 
 
 class Blocks:
-    """The blocks of one split with random access: `len(blocks)`, `blocks[i]`.
+    """The blocks of one split, a thread-safe source for Grain that can be pickled; a split without text has length 0.
 
-    It is a source for Grain's `MapDataset.source`, is thread-safe, and can be pickled.
+    Raises `UserError` if the dataset's files are damaged or missing, when they are opened or read.
     """
 
     def __init__(self, folder: epath.Path, split: str) -> None:
-        """Opens a split; a split without text has length 0.
-
-        Raises:
-          UserError: the dataset's files are damaged or missing.
-        """
         import tensorflow_datasets as tfds
 
         self._folder, self._split = folder, split
@@ -187,12 +171,7 @@ class Blocks:
         return len(self._records)
 
     def __getitem__(self, index: SupportsIndex) -> np.ndarray:
-        """Returns block `index`: int32 `[tokens]`, whole sentences, each begun by a `0`.
-
-        Raises:
-          IndexError: `index` is not in `[0, len)`.
-          UserError: the file is damaged.
-        """
+        """Returns block `index`: int32 `[tokens]`, whole sentences, each begun by a `0`."""
         if not 0 <= index.__index__() < len(self):
             raise IndexError(f"block {index} of {len(self)}")
         try:
@@ -206,11 +185,8 @@ class Blocks:
 
     def _damaged(self, error: Exception) -> UserError:
         # TFDS and ArrayRecord raise no specific exceptions for damage.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return UserError(
-            f"{self._folder}: the blocks of {self._split!r} cannot be read; delete the corpus and prepare "
-            f"it again ({reason})"
-        )
+        what = f"{self._folder}: the blocks of {self._split!r} cannot be read"
+        return UserError(f"{what}; delete the corpus and prepare it again ({reason_of(error)})")
 
     def __reduce__(self) -> tuple[type["Blocks"], tuple[epath.Path, str]]:
         return Blocks, (self._folder, self._split)

@@ -11,7 +11,7 @@ error.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -28,26 +28,16 @@ _REMEDY = "restore it, or delete the folder and prepare the text again"
 
 
 class Corpus:
-    """A prepared corpus, opened by `Corpus.open`.
-
-    Attributes:
-      path: the folder of the corpus.
-      report: the contents of `corpus.json`.
-    """
+    """A prepared corpus, opened by `Corpus.open`: its folder, `path`, and the content of `corpus.json`, `report`."""
 
     def __init__(self, path: AnyPath, report: dict[str, Any]) -> None:
         self.path, self.report = path, report
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], to_train: bool = True) -> Self:
-        """Opens a folder.
+        """Opens a folder, which may be in a bucket unless its blocks are to be read (`to_train`).
 
-        Args:
-          path: the folder, which may be in a bucket unless its blocks are to be read.
-          to_train: whether they are.
-
-        Raises:
-          UserError: the folder is not a prepared corpus, is damaged, or was prepared by another version.
+        Raises `UserError` if it is not a prepared corpus, is damaged, or was prepared by another version.
         """
         if to_train:
             _check_here(path)
@@ -69,11 +59,7 @@ class Corpus:
 
     @classmethod
     def find(cls, sources: Sequence[str]) -> Self | None:
-        """Opens the only source if it is a prepared corpus; returns None if it is not, or if there are others.
-
-        Raises:
-          UserError: the corpus is damaged.
-        """
+        """Opens the only source if it is a prepared corpus; returns None if it is not, or if there are others."""
         if len(sources) != 1 or not sources[0].strip() or not (anywhere(sources[0]) / REPORT).exists():
             return None
         return cls.open(sources[0])
@@ -93,18 +79,20 @@ class Corpus:
         """The sha256 (hexadecimal) of lexicon and blocks, which is equal for equal text and settings on any machine."""
         return self.report["fingerprint"]
 
+    def _lexicon(self) -> Iterator[list[str]]:
+        """Yields each word of the lexicon and its count, by id."""
+        for line in (self.path / LEXICON).read_bytes().decode().removesuffix("\n").split("\n"):
+            yield line.split("\t")
+
     def words(self) -> list[str]:
         """Returns the words of the whole lexicon, by id."""
-        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
-        return [line.partition("\t")[0] for line in lines if line]
+        return [word for word, _ in self._lexicon()]
 
     def counts(self) -> np.ndarray:
         """Returns the count of every word in the training text, by id: int64 `[types]`."""
-        lines = (self.path / LEXICON).read_bytes().decode().split("\n")
-        return np.array([int(line.rpartition("\t")[2]) for line in lines if line], np.int64)
+        return np.array([int(count) for _, count in self._lexicon()], np.int64)
 
     def vocabulary(self) -> list[str]:
-        """Returns the words of the softmax, by id."""
         return (self.path / VOCABULARY).read_bytes().decode().removesuffix("\n").split("\n")
 
     def char_ids(self, max_characters: int = MAX_CHARACTERS) -> np.ndarray:

@@ -29,11 +29,7 @@ Entry = tuple[str, int]  # a word, and its count in the training text
 
 
 def order_of(given: Sequence[str]) -> Callable[[Entry], tuple[int, int, str]]:
-    """Returns the key by which the entries of a lexicon are sorted.
-
-    Args:
-      given: the words that come first, in this order and whatever their counts.
-    """
+    """Returns the key by which the entries of a lexicon are sorted; the words `given` come first, in this order."""
     rank = {word: number for number, word in enumerate(given)}
     # Strings are compared by code point, which is the order of their UTF-8 bytes.
     return lambda entry: (rank.get(entry[0], len(rank)), -entry[1], entry[0])
@@ -56,8 +52,8 @@ def write_lexicon(
       min_count: the least count of any other word of the vocabulary; None if it has no others.
 
     Returns:
-      The numbers of words (`types`), of those of the softmax with the three special words (`vocabulary_size`), and of
-      those of more than `LONG_WORD` bytes (`long_words`).
+      The numbers of words (`types`), of those of the softmax (`vocabulary_size`), and of those of more than `LONG_WORD`
+      bytes (`long_words`).
     """
     types = size = long_words = 0
     with (folder / LEXICON).open("wb") as lexicon, (folder / VOCABULARY).open("wb") as vocabulary:
@@ -65,10 +61,8 @@ def write_lexicon(
             data = word.encode()
             lexicon.write(b"%s\t%d\n" % (data, count))
             long_words += len(data) > LONG_WORD
-            chosen = (
-                min_count is not None and count >= min_count and (vocabulary_size is None or size < vocabulary_size)
-            )
-            if size < given or chosen:
+            has_room = vocabulary_size is None or size < vocabulary_size
+            if size < given or (min_count is not None and count >= min_count and has_room):
                 vocabulary.write(data + b"\n")
                 size += 1
     return {"types": types, "vocabulary_size": size, "long_words": long_words}
@@ -86,11 +80,8 @@ def vocabulary_file(words: Iterable[str]) -> Iterator[Path]:
 def read_vocabulary(path: Path) -> list[str]:
     """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>` on any lines, the others by falling count.
 
-    Returns:
-      The three special words, and then the other words in their order.
-
-    Raises:
-      UserError: the file cannot be read, a mark is missing, a word is repeated, or a line is not one word.
+    Returns the three special words, and then the others in their order. Raises `UserError` if a mark is missing, a word
+    is repeated, or a line is not one word.
     """
     return marks_first(words_by_line(path))
 
@@ -109,14 +100,10 @@ def words_by_line(path: Path) -> list[str]:
         if split_words(word) != [word]:
             raise error_at(path, number, f"{word!r} is not one word; expected one word per line")
         if word in lines:
-            raise UserError(
-                f"{path}: the word {word!r} is on line {lines[word]} and on line {number}; remove one of them"
-            )
+            raise UserError(f"{path}: the word {word!r} is on line {lines[word]} and on line {number}; remove one")
         lines[word] = number
     missing = [mark for mark in SPECIAL_WORDS if mark not in lines]
     if missing:
-        raise UserError(
-            f"{path}: no {' and no '.join(missing)}; a vocabulary has {', '.join(SPECIAL_WORDS)} among its words, one"
-            " per line"
-        )
+        expected = f"a vocabulary has {', '.join(SPECIAL_WORDS)} among its words, one per line"
+        raise UserError(f"{path}: no {' and no '.join(missing)}; {expected}")
     return list(lines)

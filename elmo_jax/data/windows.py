@@ -74,12 +74,7 @@ def both_directions(block: np.ndarray) -> np.ndarray:
     """Returns the inputs and targets of both directions, as lexicon ids.
 
     A sentence w1…wn gives n + 1 places: forward `<S> w1…wn` -> `w1…wn </S>`, backward `</S> wn…w1` -> `wn…w1 <S>`.
-
-    Args:
-      block: [n] whole sentences, each begun by 0.
-
-    Returns:
-      [4, n] forward inputs, forward targets, backward inputs, backward targets.
+    Returns [4, n] forward inputs, forward targets, backward inputs and backward targets of a block [n].
     """
     starts = np.flatnonzero(block == BEGIN_SENTENCE_ID)
     ends = np.append(starts[1:], len(block))
@@ -89,39 +84,22 @@ def both_directions(block: np.ndarray) -> np.ndarray:
     forward = np.append(block[1:], BEGIN_SENTENCE_ID)
     padded = np.append(block, END_SENTENCE_ID)
     first = position == starts[sentence]
-    return np.stack(
-        [
-            block,
-            np.where(forward == BEGIN_SENTENCE_ID, END_SENTENCE_ID, forward),
-            np.where(first, END_SENTENCE_ID, padded[mirror]),
-            block[mirror - 1],
-        ]
-    )
+    forward_targets = np.where(forward == BEGIN_SENTENCE_ID, END_SENTENCE_ID, forward)
+    return np.stack([block, forward_targets, np.where(first, END_SENTENCE_ID, padded[mirror]), block[mirror - 1]])
 
 
 class DistinctWords:
     """Finds the distinct words of a window for each device, and sorts them by length, shortest first."""
 
     def __init__(self, char_ids: np.ndarray, padding: int):
-        """Sorts the lexicon by length.
-
-        Args:
-          char_ids: [types, W] the character ids of the lexicon.
-          padding: the character id that fills a row.
-        """
+        """Sorts the lexicon, whose character ids are `char_ids` [types, W] filled up with `padding`, by length."""
         lengths = (char_ids != padding).sum(1)
         self._by_length = np.argsort(lengths, kind="stable").astype(np.int32)
         self._rank = np.empty_like(self._by_length)
         self._rank[self._by_length] = np.arange(len(lengths), dtype=np.int32)
 
     def window(self, inputs: np.ndarray, targets: np.ndarray, devices: int) -> Window:
-        """Makes the window of some tokens.
-
-        Args:
-          inputs: [2, T, B] lexicon ids.
-          targets: [2, T, B] vocabulary ids.
-          devices: the number of devices that the B rows are divided over.
-        """
+        """Makes the window of lexicon ids `inputs` and vocabulary ids `targets`, [2, T, B], with B over the devices."""
         share = inputs.shape[2] // devices
         # U: the most distinct words that a window can have
         room = min(len(inputs) * inputs.shape[1] * share, len(self._rank))
@@ -143,19 +121,11 @@ def evaluation_windows(
     """Yields every token of some blocks once, the text being cut between sentences into rows of about equal length.
 
     Memory holds one block per row, and two numbers per block, however long the text is. A row ends inside a sentence
-    only where the next one begins more than `LONGEST_OVERRUN` tokens later.
-
-    Args:
-      blocks: the text.
-      distinct: finds the distinct words of a window.
-      layout: the arrangement of the text in rows and windows.
-      share: the rows of this process.
+    only where the next one begins more than `LONGEST_OVERRUN` tokens later. This process has the rows of its `share`.
     """
     steps = layout.unroll_steps
-    sizes = [
-        (len(block), np.count_nonzero(block == BEGIN_SENTENCE_ID))
-        for block in map(blocks.__getitem__, range(len(blocks)))
-    ]
+    each_block = map(blocks.__getitem__, range(len(blocks)))
+    sizes = [(len(block), np.count_nonzero(block == BEGIN_SENTENCE_ID)) for block in each_block]
     starts, sentences = np.cumsum([(0, 0), *sizes], axis=0).T  # of the blocks: first position, number of first sentence
     bounds = [_cut(blocks, starts, int(cut)) for cut in np.linspace(0, starts[-1], layout.rows + 1)]
     length = -(-int(np.diff(bounds).max()) // steps) * steps

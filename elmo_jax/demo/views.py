@@ -22,10 +22,9 @@ def language_of(model: TrainedTask | EmbeddingBiLM) -> str:
 
 
 def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> list[list[str]]:
-    """Returns the words of a text's sentences; `name` is that of its field.
+    """Returns the words of a text's sentences, or raises `UserError` if it is too long, has no words or no spaces.
 
-    Raises:
-      UserError: the text is too long, has no words, or has no spaces between them.
+    The message begins with `name`, the name of the text's field.
     """
     if len(text) > longest:
         raise UserError(f"{name}: has {len(text):,} characters; the limit is {longest:,}")
@@ -38,10 +37,8 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
 def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Highlighted, dict[str, float]]:
     """Returns the predictions of a task model for the texts of one example, or for each sentence of one text.
 
-    These are the text with its labels and, for a classifier, the probability of each class.
-
-    Raises:
-      UserError: a text has no words or is too long, or no sentence has a predicate.
+    These are the text with its labels and, for a classifier, the probability of each class. Raises `UserError` if a
+    text has no words or is too long, or no sentence has a predicate.
     """
     for name, text in zip(names, texts, strict=True):
         sentences(name, text, language_of(model))  # checks the text
@@ -60,8 +57,7 @@ def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Hi
 def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, layer: int) -> list[tuple[str, str]]:
     """Returns the contexts of a text's word `number`, counted from 0, that are nearest in the text, with their cosines.
 
-    Raises:
-      UserError: the text has the word only once.
+    Raises `UserError` if the text has the word only once.
     """
     words = [Occurrence(tuple(sentence), index) for sentence in text for index in range(len(sentence))]
     (neighbours,) = nearest_uses(bilm, [word.words for word in words], [words[number]], number=10, layer=layer)
@@ -71,11 +67,7 @@ def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, lay
 
 
 def similarity(bilm: EmbeddingBiLM, text: str, word: str, other: str, other_word: str) -> list[tuple[str, str]]:
-    """Returns the name of each layer and the cosine there between two words in their sentences.
-
-    Raises:
-      UserError: a sentence does not have its word.
-    """
+    """Returns the name of each layer and the cosine there of two words in their sentences, which must have them."""
     both = (("Sentence 1", text, word), ("Sentence 2", other, other_word))
     asked = [(sentences(name, given, bilm.language), wanted.strip()) for name, given, wanted in both]
     queries = [occurrence_in(tuple(itertools.chain(*text)), word) for text, word in asked]

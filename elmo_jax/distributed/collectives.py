@@ -73,11 +73,8 @@ def wait_for_all() -> None:
 def raise_on_all() -> Iterator[None]:
     """A context in which a `UserError` of one process is raised on all processes, which then end with the same status.
 
-    The body must not exchange anything with other processes, because a process that fails would leave the others
-    waiting.
-
-    Raises:
-      UserError: the error of this process, or one that names another process that has failed.
+    The others raise one that names this process. The body must not exchange anything with other processes, because a
+    process that fails would leave the others waiting.
     """
     mistake: UserError | None = None
     try:
@@ -93,12 +90,7 @@ def raise_on_all() -> Iterator[None]:
 
 
 def check_equal(digest: str, what: str) -> None:
-    """Raises `UserError` on all processes unless they have the same digest.
-
-    Args:
-      digest: a hexadecimal digest, of which 48 bits are compared.
-      what: what the digest is of, for the message.
-    """
+    """Raises `UserError` on all processes unless they have the same hexadecimal digest (48 bits) of `what`."""
     digests = allgather({"digest": float(int(digest[:12], 16))})["digest"]  # a float64 has 53 bits
     for process, value in enumerate(digests):
         if value != digests[0]:

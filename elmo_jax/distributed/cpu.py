@@ -36,10 +36,9 @@ def keep_freed_memory(per_thread: bool = False) -> None:
     a step. This function must be called before there are threads. It does nothing if the C library is not glibc or if
     the machine has an accelerator.
 
-    Args:
-      per_thread: whether every thread keeps its own memory. The threads of several devices wait for each other if
-        they share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
-        (`training.partitioning.step_options`), unless it is the first thread of the process.
+    With `per_thread`, every thread keeps its own memory. The threads of several devices wait for each other if they
+    share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
+    (`training.partitioning.step_options`), unless it is the first thread of the process.
     """
     if platform.libc_ver()[0] != "glibc" or has_accelerator():
         return
@@ -69,7 +68,7 @@ def available_cores() -> int:
 def has_accelerator() -> bool:
     """Returns whether the machine has a TPU or a GPU, without starting JAX."""
     patterns = ("/dev/accel*", "/dev/vfio/[0-9]*", "/dev/nvidia[0-9]*", "/dev/kfd")
-    return any(glob.glob(pattern) for pattern in patterns)
+    return any(map(glob.glob, patterns))
 
 
 def multiplies_bfloat16() -> bool:
@@ -87,13 +86,7 @@ def is_small(config: "LSTMConfig") -> bool:
 
 
 def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
-    """Returns the number of devices with which a CPU trains a biLM best.
-
-    Args:
-      config: the architecture of the LSTMs.
-      rows: the number of rows of a batch that are trained at once, which the devices divide equally.
-      cores: the number of cores.
-    """
+    """Returns the number of devices with which a CPU trains a biLM best; they divide the `rows` trained at once."""
     if not is_small(config):
         return 1
     devices = 1
@@ -103,14 +96,11 @@ def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
 
 
 def divide_cpu(config: "LSTMConfig", rows: int) -> None:
-    """Makes as many CPU devices as `devices_for` says.
-
-    In any case, programs of one device run in the thread that calls them. That is the first thread, for which the C
-    library keeps blocks of any size (`keep_freed_memory`).
+    """Makes as many CPU devices as `devices_for` says; JAX prefers accelerators if there are some.
 
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
-    processes, or if there are arrays on the devices already. It has no effect on a machine with accelerators, whose
-    devices JAX prefers.
+    processes, or if there are arrays on the devices already. In any case, programs of one device run in the thread that
+    calls them, the first one, for which the C library keeps blocks of any size (`keep_freed_memory`).
     """
     import jax  # not before, since the command sets the memory up before it imports JAX
     from jax.extend.backend import clear_backends

@@ -4,9 +4,9 @@ On TPU pods, under Slurm, Open MPI and Kubernetes, JAX finds the other processes
 variables. Anywhere else three options describe them. Without either, the process is alone and starts no coordinator.
 
 JAX's own heartbeat detects a process that dies, or that is suspended or unreachable for `HEARTBEAT_SECONDS`, and aborts
-all others (status 134, SIGABRT, after JAX's own error messages). If the collectives meet a closed connection first, as
-Gloo does between CPUs, or the barrier of a checkpoint fails first, the process ends with status 75 and a line that says
-so. In either case the same launch resumes from the last checkpoint.
+all others (status 134, SIGABRT, after JAX's own error messages). If an exchange or the barrier of a checkpoint meets
+the loss first, the process ends with status 75 and one line. In either case the same launch resumes from the last
+checkpoint.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_machine
@@ -78,12 +78,11 @@ def check_connected() -> None:
 
     if jax.distributed.is_initialized() or _is_alone:
         return
-    environment = os.environ
-    numbers = {name: environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
-    if "SLURM_STEP_NODELIST" not in environment:  # in a batch script, and not started by srun: there is one process
+    numbers = {name: os.environ.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    if "SLURM_STEP_NODELIST" not in os.environ:  # in a batch script, and not started by srun: there is one process
         numbers.pop("SLURM_NTASKS")
-    numbers["TPU_WORKER_HOSTNAMES"] = str(environment.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
-    if _in_indexed_job(environment):
+    numbers["TPU_WORKER_HOSTNAMES"] = str(os.environ.get("TPU_WORKER_HOSTNAMES", "").count(",") + 1)
+    if _in_indexed_job():
         numbers["JOB_COMPLETION_INDEX"] = "2"
     launched = next((name for name, number in numbers.items() if number not in ("", "0", "1")), None)
     if launched or jax.process_count() > 1:
@@ -93,8 +92,8 @@ def check_connected() -> None:
         )
 
 
-def _in_indexed_job(environment: Mapping[str, str]) -> bool:
-    return "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
+def _in_indexed_job() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
 
 
 def _leave(error: BaseException) -> NoReturn:
@@ -128,35 +127,22 @@ def _find_others(coordinator: str | None, processes: int | None, process: int | 
         raise UserError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
     if not 0 <= process < processes:
         raise UserError(f"--process: expected 0 to {processes - 1}, with --processes {processes}; got {process}")
-    if process == 0:
-        _check_port(int(coordinator.rpartition(":")[2]))
-    _initialize(
-        heartbeat,
-        coordinator_address=coordinator,
-        num_processes=processes,
-        process_id=process,
-        cluster_detection_method="deactivate",
-    )
+    if process == 0:  # JAX itself might crash. A process of an earlier launch that is ending may hold the port.
+        port = int(coordinator.rpartition(":")[2])
+        try:
+            socket.create_server(("", port)).close()
+        except (OSError, OverflowError) as error:
+            raise PeerLost(f"--coordinator: port {port} of this host cannot be had: {_one_line(error)}") from None
+    given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+    _initialize(heartbeat, cluster_detection_method="deactivate", **given)
     return True
-
-
-def _check_port(port: int) -> None:
-    """Raises `PeerLost` if process 0 cannot listen on the port, since JAX itself might crash in that case.
-
-    A process of an earlier launch that has not quite ended may hold the port; hence the status that asks for a restart.
-    """
-    try:
-        socket.create_server(("", port)).close()
-    except (OSError, OverflowError) as error:
-        raise PeerLost(f"--coordinator: port {port} of this host cannot be had: {_one_line(error)}") from None
 
 
 def _join_launched(heartbeat: int) -> bool:
     """Connects to the processes that a launcher started, if JAX detects one; returns whether there are others."""
     from elmo_jax.distributed.mesh import is_in_use
 
-    environment = os.environ
-    if environment.get("SLURM_NTASKS") == "1":
+    if os.environ.get("SLURM_NTASKS") == "1":
         return False
     if is_in_use():  # called from a program that uses JAX already
         check_connected()
@@ -164,13 +150,13 @@ def _join_launched(heartbeat: int) -> bool:
     try:
         with warnings.catch_warnings(record=True) as warned:  # shown below, and only in an indexed job of Kubernetes
             warnings.simplefilter("always")
-            _initialize(heartbeat, local_device_ids=_devices_of_node(environment))
+            _initialize(heartbeat, local_device_ids=_devices_of_node())
     except (UserError, PeerLost):
         raise
     except Exception as error:  # the clients of the launchers raise exceptions of any kind
         if "coordinator_address should be defined" not in str(error):
             raise UserError(f"{_NOT_CONNECTED} ({_one_line(error)}); {_BY_HAND}") from error
-        if _in_indexed_job(environment):  # there are many pods, and each would train a separate model
+        if _in_indexed_job():  # there are many pods, and each would train a separate model
             advice = next((warning for warning in warned if "kubernetes" in str(warning.message)), error)
             raise UserError(f"{_NOT_CONNECTED} ({_one_line(advice)}); {_BY_HAND}") from None
         return False
@@ -179,13 +165,10 @@ def _join_launched(heartbeat: int) -> bool:
     return jax.process_count() > 1
 
 
-def _devices_of_node(environment: Mapping[str, str]) -> list[int] | None:
-    """Returns the indices of all GPUs of a Slurm node that runs one task, or None to leave the choice to JAX.
-
-    JAX would give the only task of a node the first GPU alone.
-    """
-    tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", environment.get("SLURM_TASKS_PER_NODE", ""))
-    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
+def _devices_of_node() -> list[int] | None:
+    """Returns all GPUs of a Slurm node that runs one task, to which JAX would give the first one alone; else None."""
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", os.environ.get("SLURM_TASKS_PER_NODE", ""))
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
     if gpus.isdecimal() and all(re.fullmatch(r"1(\(x\d+\))?", part) for part in tasks.split(",")):
         return list(range(int(gpus)))
     return None
@@ -196,15 +179,11 @@ def _initialize(heartbeat: int, **arguments: Any) -> None:
 
     hint = "" if "coordinator_address" in arguments else "; for a single process, give --processes 1"
 
-    def give_up() -> None:
-        print(f"elmo-jax: the other processes did not come within {START_SECONDS} seconds{hint}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(TRY_AGAIN)
-
     # JAX's preemption service would handle SIGTERM itself. When JAX's own timeout passes, it aborts the process without
     # a readable line; therefore its timeout is longer than that of the timer here.
     jax.config.update("jax_enable_preemption_service", False)
-    patience = threading.Timer(START_SECONDS, give_up)
+    reason = f"the other processes did not come within {START_SECONDS} seconds{hint}"
+    patience = threading.Timer(START_SECONDS, leave, (reason, TRY_AGAIN))
     patience.daemon = True
     patience.start()
     try:

@@ -58,9 +58,7 @@ def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     The devices of a process are adjacent in the mesh.
     """
     check_not_forked()
-    devices = sorted(
-        jax.devices() if devices is None else devices, key=lambda device: (device.process_index, device.id)
-    )
+    devices = sorted(devices or jax.devices(), key=lambda device: (device.process_index, device.id))
     group = len(devices) if len(devices) <= GROUP else math.gcd(len(devices), GROUP)
     return Mesh(np.asarray(devices).reshape(-1, group), AXIS, axis_types=(AxisType.Auto,) * 2)
 
@@ -80,9 +78,8 @@ def check_rows(batch_size: int, mesh: Mesh, groups: int = 1) -> None:
 def local_rows(rows: int, mesh: Mesh) -> range:
     """Returns the rows of the global batch that the devices of this process hold."""
     share = rows // mesh.size  # the rows are adjacent, since the devices of a process are adjacent in the mesh
-    positions = [
-        position for position, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()
-    ]
+    here = jax.process_index()
+    positions = [position for position, device in enumerate(mesh.devices.flat) if device.process_index == here]
     return range(positions[0] * share, (positions[-1] + 1) * share)
 
 
@@ -92,26 +89,22 @@ def named_shardings(specs: Any, mesh: Mesh) -> Any:
 
 
 def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
-    """Makes global arrays from this process's parts of them.
+    """Makes global arrays from the parts of this process's devices; of a replicated array, from all of it."""
 
-    Of a divided array, `arrays` holds only the part of this process's devices; a replicated array is equal on all
-    processes.
-    """
+    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
+        return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array)
+
     with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers
-        return jax.tree.map(
-            lambda array, spec: jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array),
-            arrays,
-            specs,
-        )
+        return jax.tree.map(one, arrays, specs)
 
 
 def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     """Makes global arrays from arrays that every process holds in full."""
-    return jax.tree.map(
-        lambda array, spec: jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda i: array[i]),
-        arrays,
-        specs,
-    )
+
+    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+    return jax.tree.map(one, arrays, specs)
 
 
 def gather(tree: Any) -> Any:

@@ -29,8 +29,8 @@ from jax.flatten_util import ravel_pytree
 
 from elmo_jax.checkpoints.hdf5_files import new_hdf5
 from elmo_jax.data.prepare.sources import guess_format
+from elmo_jax.data.prepare.text import UNSPACED, is_unspaced
 from elmo_jax.data.prepare.text import Format as TextFormat
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
 from elmo_jax.distributed.collectives import broadcast_from_primary, check_equal, is_primary, raise_on_all
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, embed_texts

@@ -2,8 +2,7 @@
 
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.data.prepare.options import TextOptions, check_separates_words
-from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
+from elmo_jax.data.prepare.text import UNSPACED, is_unspaced, raw_sentences
 from elmo_jax.errors import UserError
 
 

@@ -13,9 +13,9 @@ from elmo_jax.checkpoints.export import FINETUNED_FROM
 from elmo_jax.checkpoints.from_run import first_step
 from elmo_jax.checkpoints.open import open_bilm
 from elmo_jax.config import Config, FinetuneConfig
+from elmo_jax.data.batches import epoch_tokens
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import vocabulary_file
-from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.prepare.sources import for_other_text
@@ -29,8 +29,8 @@ from elmo_jax.finetuning.source import CHOOSE_WORDS, SourceModel, with_architect
 from elmo_jax.interrupts import Stopped
 from elmo_jax.runs.folder import check_usable, read_config_file
 from elmo_jax.runs.lock import locked
+from elmo_jax.runs.metrics import check_trackers
 from elmo_jax.runs.result import Finished
-from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.pretrain import launch
 from elmo_jax.training.setup import total_steps
 

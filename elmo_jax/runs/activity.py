@@ -1,4 +1,4 @@
-"""Accounts for the time of a run, and ends a process that no longer progresses."""
+"""Accounts for the time of a run, ends a process that no longer progresses, and traces steps with JAX's profiler."""
 
 import contextlib
 import faulthandler
@@ -8,13 +8,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import jax
 from etils import epath
 
 from elmo_jax.errors import TRY_AGAIN
-from elmo_jax.files import write_text
+from elmo_jax.files import write_bytes, write_text
 from elmo_jax.interrupts import leave
 
 # What a launch does, and how it is named in the final report; what is lost are steps that a killed launch had made.
@@ -33,15 +34,12 @@ _WRITING_SECONDS = 60.0  # for writing the stacks to a disk that may be what han
 
 
 class Activity:
-    """What a launch is doing, and for how long the run has done so.
+    """What a launch is doing (`phase`, a key of `PHASES`), since when, and for how long the run has done so.
 
-    Attributes:
-      phase: the key of `PHASES` of the work in progress.
-      progressed: the time, of `time.monotonic`, at which the work last progressed.
+    The work last `progressed` at this time of `time.monotonic`.
     """
 
     def __init__(self) -> None:
-        """Begins the phase `start`."""
         self.phase, self.progressed = "start", time.monotonic()
         self._since, self._seconds = self.progressed, dict.fromkeys(PHASES, 0.0)
 
@@ -50,7 +48,6 @@ class Activity:
         self._seconds = {phase: value + seconds.get(phase, 0.0) for phase, value in self._seconds.items()}
 
     def advance(self) -> None:
-        """Notes that the work progresses."""
         self.progressed = time.monotonic()
 
     def enter(self, phase: str) -> str:
@@ -70,7 +67,6 @@ class Activity:
             self.enter(before)
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds of each phase so far."""
         self.enter(self.phase)
         return dict(self._seconds)
 
@@ -116,3 +112,46 @@ class Watchdog:
             write_text(self._path, text)
         except Exception as error:  # of a disk or of the client of an object store
             print(f"{self._path}: {error}\n{text}", file=sys.stderr, flush=True)
+
+
+class Tracer:
+    """A context that traces the steps that the settings name."""
+
+    def __init__(self, folder: epath.Path, chosen: tuple[int, ...]) -> None:
+        """Traces the steps `chosen`, the first one and their number or nothing, to a folder per process."""
+        self._folder = folder / f"process_{jax.process_index()}"
+        first, number = chosen or (0, 0)
+        self._steps = range(first, first + number)
+        self._running: tempfile.TemporaryDirectory[str] | None = None  # gets the trace, as JAX needs a local folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def before(self, step: int) -> None:
+        """Begins the trace if this step is the first one to trace."""
+        if step in self._steps and self._running is None:
+            self._running = tempfile.TemporaryDirectory(prefix="elmo-jax-")
+            jax.profiler.start_trace(self._running.name)
+
+    def after(self, step: int, result: Any) -> None:
+        """Ends the trace if this step is the last one to trace; `result` is what its program computes."""
+        if self._running is not None and step + 1 >= self._steps.stop:
+            jax.block_until_ready(result)
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._running is None:
+            return
+        with self._running as name:
+            self._running = None
+            try:
+                jax.profiler.stop_trace()
+                for path in filter(Path.is_file, Path(name).rglob("*")):
+                    copy = self._folder / path.relative_to(name)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    write_bytes(copy, path.read_bytes())
+            except Exception as error:  # of a disk or of the client of an object store; training continues
+                print(f"elmo-jax: warning: {self._folder}: the trace was not written ({error})", file=sys.stderr)

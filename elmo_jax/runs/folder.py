@@ -38,41 +38,35 @@ def open_workdir(
     launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus. The versions of the
     installed `packages` whose code the run imports are recorded.
 
-    Raises:
-      UserError: the folder holds something else or a run with other settings, it is in a bucket that cannot be read
-        and written, or this host does not see what process 0 opened.
+    Raises `UserError` if the folder holds something else or a run with other settings, it is in a bucket that cannot be
+    read and written, or this host does not see what process 0 opened.
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():
-            _claim(workdir, config, metadata, changeable, packages)
+            versions = {name: importlib.metadata.version(name) for name in (*RECORDED, *packages)}
+            _check_claim(workdir, config, metadata, changeable, versions)
+            workdir.mkdir(parents=True, exist_ok=True)
+            written = {"config": to_dict(config), "metadata": metadata, "folder": os.getcwd(), "versions": versions}
+            write_checksummed_json(workdir / "config.json", written, covered_by_seal)
     with raise_on_all(), store_errors(workdir):
         if not is_primary():
             _follow(workdir, config, metadata)
 
 
-def _claim(
-    workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str], packages: Collection[str]
+def _check_claim(
+    workdir: epath.Path, config: Any, metadata: dict[str, Any], changeable: Collection[str], versions: dict[str, str]
 ) -> None:
-    path, versions = (
-        workdir / "config.json",
-        {name: importlib.metadata.version(name) for name in (*RECORDED, *packages)},
-    )
-    if path.exists():
-        changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
-        refused = {key: values for key, values in changed.items() if key not in changeable}
-        if refused:
-            raise UserError(
-                f"{workdir}: this run was started with other settings: {_listed(refused)}."
-                " Resume it with its own settings, or give the new run another folder with --workdir"
-            )
-        if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
-            line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
-            print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)
-    else:
-        check_usable(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    written = {"config": to_dict(config), "metadata": metadata, "folder": os.getcwd(), "versions": versions}
-    write_checksummed_json(path, written, covered_by_seal)
+    if not (workdir / "config.json").exists():
+        return check_usable(workdir)
+    changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
+    if refused := {key: values for key, values in changed.items() if key not in changeable}:
+        raise UserError(
+            f"{workdir}: this run was started with other settings: {_listed(refused)}."
+            " Resume it with its own settings, or give the new run another folder with --workdir"
+        )
+    if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
+        line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
+        print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)
 
 
 def check_usable(workdir: epath.Path) -> None:
@@ -92,17 +86,17 @@ def locked_for(out: epath.Path) -> contextlib.AbstractContextManager[None]:
 
 def _follow(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> None:
     """Waits until this host sees the run that process 0 opened, which takes a while in some shared file systems."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, changed = time.monotonic() + PATIENCE_SECONDS, None
     while True:
-        opened = (workdir / "config.json").exists()
-        changed = _changed(workdir, config, metadata) if opened else {}
-        changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
-        if opened and not changed:
-            return
+        if (workdir / "config.json").exists():
+            changed = _changed(workdir, config, metadata)
+            changed.pop("data.corpus", None)  # each host may have its own copy of the corpus
+            if not changed:
+                return
         if time.monotonic() > deadline:
             break
         time.sleep(0.5)
-    if opened:
+    if changed:
         raise UserError(
             f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
             " on every host"
@@ -135,8 +129,7 @@ def _short(value: Any) -> str:
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
     """Reads `config.json` of a run: `config`, `metadata`, and the `folder` in which the command was run.
 
-    Raises:
-      UserError: the folder has no such file, or the file is damaged.
+    Raises `UserError` if the folder has no such file, or the file is damaged.
     """
     remedy = "restore it, or start the run again in another --workdir"
     try:
@@ -171,11 +164,7 @@ def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config(workdir: epath.Path) -> tuple[Config, dict[str, Any]]:
-    """Reads the settings and the metadata of a run of a biLM.
-
-    Raises:
-      UserError: as for `read_config_file`, or the run is that of a task.
-    """
+    """Reads the settings and the metadata of a run, as `read_config_file`; raises `UserError` for that of a task."""
     written = read_config_file(workdir)
     if "task" in written["config"]:
         raise UserError(f"{workdir}: the run of a task, not of a biLM; config.bilm in its config.json names its biLM")

@@ -2,11 +2,10 @@
 
 In a local or shared folder, the lock is an `flock` on the file `.lock`, which the operating system releases when its
 holder ends, even if it is killed; the file stays. In a bucket, and in file systems without `flock`, it is a lease: an
-object that names its holder and that the holder rewrites every few seconds. Every write of a lease is conditional: it
-has an effect only if the object is still the one that the writer has seen, so that of two launches one has the lease.
-Whoever finds a lease watches it for longer than the time between two rewritings. If it changes, the holder is alive; if
-it does not, the lease is taken over, and the holder ends if it comes back. Clocks of different hosts are never
-compared, and neither are process numbers, which containers on one host share or hide from each other.
+object that names its holder, which rewrites it every few seconds. Every write is conditional on the version that the
+writer has seen, so that of two launches one has the lease. A launch that meets a lease watches it for longer than the
+time between two rewritings. If it changes, the holder is alive; if not, the lease is taken over, and the holder ends if
+it comes back. Clocks of different hosts, and process numbers, which containers share or hide, are never compared.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_primary, raise_on_all
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import in_bucket, try_flock
 from elmo_jax.interrupts import leave
 
@@ -61,7 +60,6 @@ class Holder:
             return None
 
     def as_json(self) -> bytes:
-        """Returns the content of a lock file."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     def __str__(self) -> str:
@@ -73,28 +71,19 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
     """A context that turns the errors of a bucket's client, and those of the file system, into a `UserError`."""
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:  # the clients of object stores raise exceptions of any kind
-        if in_bucket(workdir):
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise UserError(
-                f"{workdir}: cannot be read and written ({reason}); is there such a bucket, and may you write to it?"
-            ) from error
-        if isinstance(error, OSError):
-            reason = error.strerror or " ".join(str(error).split())[:200]
-            raise UserError(f"{workdir}: cannot be read and written ({reason})") from error
-        raise
+        if isinstance(error, UserError) or not (in_bucket(workdir) or isinstance(error, OSError)):
+            raise
+        hint = "; is there such a bucket, and may you write to it?" if in_bucket(workdir) else ""
+        raise UserError(f"{workdir}: cannot be read and written ({reason_of(error)}){hint}") from error
 
 
 @contextlib.contextmanager
 def locked(workdir: epath.Path) -> Iterator[None]:
     """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
 
-    The folder is made if it is absent.
-
-    Raises:
-      UserError: another launch has the lock, which the message names, or the folder cannot be written.
+    The folder is made if it is absent. Raises `UserError` if another launch, which the message names, has the lock, or
+    the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with raise_on_all(), store_errors(workdir):
@@ -102,10 +91,6 @@ def locked(workdir: epath.Path) -> Iterator[None]:
                 flock = None if in_bucket(workdir) else _flock(workdir)
                 stack.enter_context(flock or _Lease(workdir))
         yield
-
-
-def _unwritable(workdir: epath.Path, error: OSError) -> UserError:
-    return UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place")
 
 
 def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
@@ -124,16 +109,12 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
         try:
             os.makedirs(workdir, exist_ok=True)  # `embed` deletes its folder at its end
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise _unwritable(workdir, error) from None
-        try:
             taken = try_flock(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                if taken and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return _held(descriptor)
         except OSError as error:
-            os.close(descriptor)
-            raise _unwritable(workdir, error) from None
+            raise UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place") from None
+        with contextlib.suppress(FileNotFoundError):
+            if taken and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return _held(descriptor)
         os.close(descriptor)
         if taken is None:
             return None

@@ -1,30 +1,145 @@
-"""Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds trackers."""
+"""Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds trackers.
+
+A tracker, Weights & Biases or Trackio, may wait for a server, fail, or never answer. So all its calls are made by a
+separate thread, from a bounded queue: a run neither waits for a tracker nor ends with it, and one line says which
+metrics it did not get.
+"""
 
 import contextlib
-import itertools
+import functools
+import importlib.util
 import json
-import math
 import os
+import queue
 import socket
+import struct
 import sys
-import tempfile
+import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.record_writer import RecordWriter
+from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import in_bucket, write_bytes, write_text
 from elmo_jax.runs.perplexity import EVALUATIONS, Evaluations, Perplexity, read_evaluations, write_evaluations
-from elmo_jax.runs.trackers import open_trackers
 
 _VERSION = "brain.Event:2"  # of TensorBoard's format, in the first event of each file
-_RETRY_SECONDS = 60  # between two attempts to write a whole file, in a bucket or after a failure
+_RETRY_SECONDS = 60  # between two attempts to write the files, in a bucket or after a failure
+PROJECT = "elmo_jax"  # unless the environment variables WANDB_PROJECT or TRACKIO_PROJECT name another one
+_WAITING = 10_000  # the largest number of records that wait for a tracker
+_SECONDS = 30.0  # the time that a tracker has at the end of a launch
+
+Tracker = tuple[
+    Callable[[int, Mapping[str, float]], None], Callable[[], None]
+]  # `log` and `close`, as in `InBackground`
+
+
+def _wandb(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
+    import wandb
+
+    given = os.environ
+    run = wandb.init(
+        project=given.get("WANDB_PROJECT", PROJECT),
+        id=given.get("WANDB_RUN_ID", identity),
+        name=given.get("WANDB_NAME", workdir.name),
+        dir=given.get("WANDB_DIR", None if in_bucket(workdir) else str(workdir)),
+        resume="allow",
+        config=config,
+        settings=wandb.Settings(console="off", silent=True),  # stdout and stderr stay those of the command
+    )
+    # W&B's own steps cannot go back, as those of a run do that was killed after its newest checkpoint.
+    run.define_metric("*", step_metric="step")
+    return lambda step, values: run.log({"step": step, **values}), run.finish
+
+
+def _trackio(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
+    import trackio
+
+    # Trackio knows a run by its name alone, which two folders may share.
+    name, project = f"{workdir.name}-{identity}", os.environ.get("TRACKIO_PROJECT", PROJECT)
+    run = trackio.init(project, name=name, resume="allow", config=config)
+    return lambda step, values: run.log(dict(values), step=step), run.finish
+
+
+_MAKERS: dict[str, Callable[..., Tracker]] = {"wandb": _wandb, "trackio": _trackio}
+
+
+class InBackground:
+    """A tracker that is made and called by a separate thread; see the module."""
+
+    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+        self._name, self._make = name, make
+        self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)
+        self._warned = False
+        self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
+        self._thread.start()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Hands over the metrics of one step, unless the tracker has failed."""
+        if not self._thread.is_alive():
+            return
+        try:
+            self._records.put_nowait((step, values))
+        except queue.Full:
+            self._warn(f"does not answer; its metrics from step {step} on are lost")
+
+    def close(self) -> None:
+        """Waits until the tracker has ended, but not longer than half a minute."""
+        try:
+            self._records.put_nowait(None)
+        except queue.Full:
+            return  # which a line has said
+        self._thread.join(_SECONDS)
+        if self._thread.is_alive():
+            self._warn(f"has not taken the last metrics within {_SECONDS:.0f} seconds; they are lost")
+
+    def _work(self) -> None:
+        try:
+            log, close = self._make()
+            while (record := self._records.get()) is not None:
+                log(*record)
+            close()
+        except Exception as error:  # whatever the tracker's package raises
+            self._warn(f"has failed ({reason_of(error)}); it gets no more metrics")
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            with contextlib.suppress(OSError):
+                print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises `UserError` if the package of a tracker is not installed."""
+    for name in names:
+        if name in _MAKERS and importlib.util.find_spec(name) is None:
+            raise UserError(f"train.trackers: {name} is not installed; run: pip install 'elmo_jax[{name}]'")
+
+
+def open_trackers(names: Sequence[str], workdir: epath.Path) -> list[InBackground]:
+    """Begins to report to the named trackers, in the run of an earlier launch if there was one.
+
+    The name of the run is that of its folder, and its settings are those of `config.json` there. The file
+    `tracker.json` keeps what distinguishes it from other runs of the same name.
+    """
+    names = [name for name in names if name in _MAKERS]
+    if not names:
+        return []
+    file = workdir / "tracker.json"
+    if not file.exists():
+        write_text(file, json.dumps({"id": uuid.uuid4().hex[:8]}) + "\n")
+    try:
+        identity = str(json.loads(file.read_text())["id"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: damaged; delete it, and the trackers get a new run") from None
+    config = json.loads((workdir / "config.json").read_text())["config"]
+    return [InBackground(name, functools.partial(_MAKERS[name], workdir, identity, config)) for name in names]
 
 
 class Records:
@@ -34,7 +149,6 @@ class Records:
         self.records, self.evaluations = list(records), dict(evaluations or {})
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds one record."""
         self.records.append({"step": step, **values})
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
@@ -46,89 +160,47 @@ class Records:
         return next((record[name] for record in reversed(self.records) if name in record), default)
 
     def flush(self) -> None:
-        """Writes out buffered records; records in memory need no writing."""
+        """Brings the files up to date, if there are any."""
 
     def close(self) -> None:
-        """Writes out buffered records and closes the files, if there are any."""
+        """Writes what is buffered and closes the files, if there are any."""
 
 
-class Board:
-    """The event files of one launch in a folder, written without threads, so that a full disk blocks nothing.
+class _GrowingFile:
+    """A file that is appended to or, in a bucket, written whole. What could not be written is written the next time."""
 
-    After a failed write a new file is begun, with all points that did not get into the old one.
-    """
-
-    def __init__(self, folder: Path, purge: int) -> None:
-        """Makes the events of a beginning, without touching the disk.
-
-        From the step `purge` on, TensorBoard hides the points of earlier launches; 0 for none.
-        """
-        self._folder, self._numbers = folder, itertools.count()
-        self._file: RecordWriter | None = None
-        self._pending: list[bytes] = []
-        if purge:
-            self._put(Event(step=purge, session_log=SessionLog(status=SessionLog.START)))
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the points of one step, which the next `flush` writes."""
-        for name, value in values.items():
-            self._put(Event(step=step, summary=scalar(name, value)))
-
-    def _put(self, event: Event) -> None:
-        event.wall_time = time.time()
-        self._pending.append(event.SerializeToString())
+    def __init__(self, path: epath.Path) -> None:
+        self._path, self.content = path, bytearray()
+        self._written = -1  # the bytes that are in the file; -1 to write it whole, which never leaves half a file
 
     def flush(self) -> None:
-        """Writes the points that were added.
-
-        Raises:
-          OSError: the file cannot be written; the points are kept.
-        """
-        if not self._pending:
-            return
-        try:
-            if self._file is None:
-                self._file = self._open()
-            for event in self._pending:
-                self._file.write(event)
-            self._file.flush()
-        except OSError:
-            self.close()
-            raise
-        self._pending.clear()
-
-    def _open(self) -> RecordWriter:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
-        file = RecordWriter(str(self._folder / name))
-        file.write(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString())
-        return file
-
-    def close(self) -> None:
-        """Closes the file."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # what it still holds is among the points that are kept
-                file.close()
+        """Writes the content. Raises OSError or, in a bucket, any exception of its client."""
+        before, self._written = self._written, -1
+        is_object = in_bucket(self._path)
+        if before < 0 or (is_object and before < len(self.content)):
+            if not is_object:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._path, bytes(self.content))
+        elif before < len(self.content):
+            with open(self._path, "r+b") as file:
+                file.seek(before)
+                file.write(self.content[before:])
+        self._written = len(self.content)
 
 
 class MetricsLog(Records):
     """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
     A run that resumes from a checkpoint deletes the records past it and writes them again; the time that they took is
-    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be
-    appended to; there both are written whole, at most once per minute and at every `flush`.
+    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be appended to; there they are
+    written whole, at most once per minute and at every `flush`.
 
     Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
     what is missing. The next checkpoint will show whether there is space again.
     """
 
     def __init__(self, workdir: epath.Path, step: int, trackers: Sequence[str] = ("tensorboard",)):
-        """Opens the files and the trackers; records past `step`, which the run resumes from, are deleted.
-
-        Raises:
-          UserError: a file is damaged.
-        """
+        """Deletes the records past `step`, which the run resumes from; raises `UserError` if a file is damaged."""
         self._workdir, self.path = workdir, workdir / "metrics.jsonl"
         records = read_records(self.path)
         super().__init__([record for record in records if record["step"] <= step], read_evaluations(workdir, step))
@@ -136,16 +208,17 @@ class MetricsLog(Records):
             taken = records[-1].get("wall_seconds", 0.0)
             lost = taken - self.latest("wall_seconds") + self.latest("seconds/lost")
             self.records[-1] |= {"wall_seconds": taken, "seconds/lost": lost}
-        self._board_folder = workdir / "tensorboard"
-        self._scratch = tempfile.TemporaryDirectory(prefix="elmo-jax-") if in_bucket(workdir) else None
-        self._has_board = "tensorboard" in trackers
-        folder = Path(self._scratch.name if self._scratch else self._board_folder)
-        self._board = Board(folder, step + 1 if step and self._has_board else 0)
+        self._metrics = _GrowingFile(self.path)
+        self._metrics.content += b"".join(map(_line, self.records))
+        # TensorBoard reads the files of a run in the order of their names.
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._events = _GrowingFile(workdir / "tensorboard" / name)
+        self._first_step, self._has_events = step + 1, "tensorboard" in trackers
+        self._has_evaluations = bool(self.evaluations) or (workdir / EVALUATIONS).exists()
         self._trackers = open_trackers(trackers, workdir)
-        self._file: IO[str] | None = None
-        self._tried = -math.inf  # when the whole file was last written, or should have been
+        self._retry = 0.0  # when the files are next to be written
         self._warned = False
-        self._attempt(self._write_all)
+        self.flush()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds the record of a step, unless an earlier launch, killed afterwards, has written it already.
@@ -157,105 +230,82 @@ class MetricsLog(Records):
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
             return
         self.records.append(record)
-        scalars = {
-            f"{n}/largest" if isinstance(v, list) else n: max(v) if isinstance(v, list) else v
-            for n, v in values.items()
-        }
-        if self._has_board:
-            self._board.add(step, scalars)
+        scalars = {}
+        for name, value in values.items():
+            is_list = isinstance(value, list)
+            scalars[f"{name}/largest" if is_list else name] = max(value) if is_list else value
+        if self._has_events:
+            self._add_events(step, scalars)
         for tracker in self._trackers:
             tracker.log(step, scalars)
-        self._attempt(self._append, record)
+        self._metrics.content += _line(record)
+        if time.monotonic() >= self._retry:
+            self.flush()
+
+    def _add_events(self, step: int, scalars: Mapping[str, float]) -> None:
+        events = [Event(step=step, summary=scalar(name, value)) for name, value in scalars.items()]
+        if not self._events.content:
+            events.insert(0, Event(file_version=_VERSION))
+            if self._first_step > 1:  # hides the points of earlier launches from this step on
+                events.insert(1, Event(step=self._first_step, session_log=SessionLog(status=SessionLog.START)))
+        for event in events:
+            event.wall_time = time.time()
+            data = event.SerializeToString()
+            length = struct.pack("<Q", len(data))
+            for part in (length, data):
+                self._events.content += part + struct.pack("<I", masked_crc32c(part))
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
         """Adds the perplexity of a text at a step to `evaluations.json`, after all metrics have been written."""
         super().add_evaluation(text, step, perplexity)
+        self._has_evaluations = True
         self.flush()
-        self._attempt(write_evaluations, self._workdir, self.evaluations)
 
     def flush(self) -> None:
-        """Brings the files up to date."""
-        if self._file is None:
-            self._attempt(self._write_all)
-        self._attempt(self._board.flush)
-        if self._scratch is not None:
-            self._attempt(self._upload, Path(self._scratch.name))
+        """Brings the files up to date; what fails is reported once, and tried again later."""
+        waits = in_bucket(self._workdir)
+        try:
+            self._metrics.flush()
+            if self._events.content:
+                self._events.flush()
+            if self._has_evaluations:
+                write_evaluations(self._workdir, self.evaluations)
+                self._has_evaluations = False
+        except Exception as error:  # the clients of object stores raise exceptions of any kind
+            if not (waits or isinstance(error, OSError)):
+                raise
+            waits = True
+            if not self._warned:
+                self._warned = True
+                reason = f"the metrics cannot be written ({reason_of(error)}); training continues, and they are written"
+                with contextlib.suppress(OSError):
+                    print(f"warning: {self.path}: {reason} as soon as possible", file=sys.stderr, flush=True)
+        self._retry = time.monotonic() + (_RETRY_SECONDS if waits else 0)
 
     def close(self) -> None:
-        """Writes out buffered records and closes the files."""
         self.flush()
         for tracker in self._trackers:
             tracker.close()
-        self._close_file()
-        self._board.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
 
-    def _append(self, record: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-            self._board.flush()
-        elif time.monotonic() - self._tried > _RETRY_SECONDS:
-            self.flush()
 
-    def _write_all(self) -> None:
-        """Writes both files whole and, where files can be appended to, opens it for the next records."""
-        self._tried = time.monotonic()
-        self._close_file()
-        write_text(self.path, "".join(json.dumps(record) + "\n" for record in self.records))
-        if self.evaluations or (self._workdir / EVALUATIONS).exists():
-            write_evaluations(self._workdir, self.evaluations)
-        if self._scratch is None:
-            self._file = open(self.path, "a", encoding="utf-8")
-
-    def _upload(self, board: Path) -> None:
-        for path in board.iterdir():
-            write_bytes(self._board_folder / path.name, path.read_bytes())
-
-    def _close_file(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # what it still holds is written by `_write_all`
-                file.close()
-
-    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls what writes a file; if that fails, tells so once and has the whole file written again later."""
-        try:
-            function(*arguments)
-        except Exception as error:  # the clients of object stores raise exceptions of any kind
-            if self._scratch is None and not isinstance(error, OSError):
-                raise
-            self._close_file()
-            if not self._warned:
-                self._warned = True
-                reason = getattr(error, "strerror", None) or " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                with contextlib.suppress(OSError):
-                    print(
-                        f"warning: {self.path}: the metrics cannot be written ({reason}); training continues, and they"
-                        " are written as soon as that is possible",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+def _line(record: dict[str, Any]) -> bytes:
+    return f"{json.dumps(record)}\n".encode()
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
     """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete.
 
-    Raises:
-      UserError: another line is damaged.
+    Raises `UserError` if another line is damaged.
     """
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")
-    return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], 1)]
-
-
-def _record(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # not UTF-8 or not JSON
-        record = None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
-        raise UserError(f"{where}: damaged; delete this line, whose metrics are lost, and start the same command again")
-    return record
+    records: list[dict[str, Any]] = []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+            is_record = type(records[-1]["step"]) is int
+        except (ValueError, RecursionError, TypeError, KeyError):  # not UTF-8, not JSON or no record
+            is_record = False
+        if not is_record:
+            remedy = "delete this line, whose metrics are lost, and start the same command again"
+            raise UserError(f"{path}, line {number}: damaged; {remedy}")
+    return records

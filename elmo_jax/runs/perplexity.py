@@ -65,11 +65,7 @@ Evaluations = dict[tuple[str, int], Perplexity]
 
 
 def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluations:
-    """Returns the perplexities that a run has measured up to a step, from its `evaluations.json`.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Returns the perplexities that a run has measured up to a step; raises `UserError` if the file is damaged."""
     try:
         content = read_checksummed_json(run / EVALUATIONS, "restore it, or delete it to measure all perplexities again")
     except FileNotFoundError:

@@ -41,18 +41,11 @@ class RunProgress:
         """Begins to show progress; earlier launches have done `done` of the `total` units of work."""
         self._total, self._unit, self._silent = total, unit, silent
         self._terminal = has_live_line()
-        self._bar = tqdm(
-            total=total,
-            initial=done,
-            unit=unit,
-            dynamic_ncols=True,
-            disable=silent or not self._terminal,
-            bar_format=unit + " {n_fmt}/{total_fmt} |{bar}|{desc}",
-        )
+        form, hidden = unit + " {n_fmt}/{total_fmt} |{bar}|{desc}", silent or not self._terminal
+        self._bar = tqdm(total=total, initial=done, dynamic_ncols=True, disable=hidden, bar_format=form)
         self._shown, self._description = time.monotonic(), ""  # when something was shown, and the newest metrics
 
     def advance(self) -> None:
-        """Counts one unit of work."""
         self._bar.update(1)
 
     def show(self, text: str, done: int, seconds_left: float) -> None:
@@ -81,7 +74,6 @@ class RunProgress:
                 sys.stdout.flush()
 
     def close(self) -> None:
-        """Ends the live line."""
         self._bar.close()
 
 
@@ -93,14 +85,7 @@ class Progress:
     """
 
     def __init__(self, text: str, unit: str = "", total: int = 0, show: bool = True) -> None:
-        """Prepares the context, which begins to show the progress when it is entered.
-
-        Args:
-          text: what is being done.
-          unit: the unit of what is counted, in the plural; without one, only the time is shown.
-          total: the amount of work; 0 if it is unknown.
-          show: whether anything is shown.
-        """
+        """Names the work, the unit of what is counted, in the plural, and the total amount, if it is known."""
         self._text, self._unit, self._total, self._show = text, unit, total, show
         self._live = has_live_line()
         self._units = self._work = self._skipped_units = self._skipped_work = 0
@@ -130,7 +115,6 @@ class Progress:
         self._skipped_work += units if work is None else work
 
     def line(self) -> str:
-        """Returns the line that is shown now."""
         seconds = time.monotonic() - self._began
         here = self._units - self._skipped_units
         if not here:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_primary
+from elmo_jax.errors import reason_of
 from elmo_jax.files import read_checksummed_json, write_bytes, write_checksummed_json
 from elmo_jax.interrupts import Stopped
 
@@ -35,26 +36,20 @@ def write_result(folder: epath.Path, result: dict[str, Any]) -> None:
 def read_result(folder: epath.Path) -> dict[str, Any] | None:
     """Reads what `write_result` wrote; returns None if there is no result. Raises `UserError` if it is damaged."""
     try:
-        return read_checksummed_json(
-            folder / "result.json", "delete it and run the same command again, which writes it"
-        )
+        return read_checksummed_json(folder / "result.json", "delete it and run the same command again")
     except FileNotFoundError:
         return None
 
 
-def print_summary(
-    ended: Finished | Stopped, workdir: epath.Path, table: Callable[[dict[str, Any], epath.Path], str]
-) -> int:
+def print_summary(ended: Finished | Stopped, workdir: epath.Path, table: Callable[..., str]) -> int:
     """Prints how a run has ended, and returns the command's exit status.
 
     `table` makes the report of a complete run from its result and its folder.
     """
     if isinstance(ended, Stopped):
         if is_primary():
-            print(
-                f"stopped by {ended.signal.name} at step {ended.step}, saved in {workdir};"
-                " run the same command to resume"
-            )
+            where = f"at step {ended.step}, saved in {workdir}"
+            print(f"stopped by {ended.signal.name} {where}; run the same command to resume")
         return 128 + ended.signal
     if is_primary():
         if ended.already:
@@ -84,9 +79,9 @@ def best_effort(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of Matplotlib or of a disk, of any kind
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         with contextlib.suppress(OSError):
-            print(f"elmo-jax: warning: {path}: not written ({reason}); the run goes on without it", file=sys.stderr)
+            text = f"{path}: not written ({reason_of(error)}); the run goes on without it"
+            print(f"elmo-jax: warning: {text}", file=sys.stderr)
 
 
 def thousands(value: float) -> str:

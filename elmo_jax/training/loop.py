@@ -22,10 +22,9 @@ from elmo_jax.distributed.mesh import gather
 from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
-from elmo_jax.runs.activity import Watchdog
+from elmo_jax.runs.activity import Tracer, Watchdog
 from elmo_jax.runs.perplexity import Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
-from elmo_jax.runs.trace import Tracer
 from elmo_jax.training.run_context import EvaluationWatch, RunContext, is_out_of_patience
 from elmo_jax.training.setup import Measure, Recipe, TrainingSetup
 from elmo_jax.training.step import Metrics, TrainState

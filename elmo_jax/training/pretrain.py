@@ -20,8 +20,8 @@ from elmo_jax.errors import UserError
 from elmo_jax.interrupts import Stopped
 from elmo_jax.runs.folder import check_usable, open_workdir
 from elmo_jax.runs.lock import locked
+from elmo_jax.runs.metrics import check_trackers
 from elmo_jax.runs.result import Finished, read_result
-from elmo_jax.runs.trackers import check_trackers
 from elmo_jax.training.loop import train
 from elmo_jax.training.partitioning import with_precision
 from elmo_jax.training.setup import Recipe, TrainingSetup, check_sizes, total_steps, warmup_warning

@@ -11,10 +11,9 @@ import numpy as np
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, epoch_tokens, portions, prefetched
 from elmo_jax.data.blocks import BLOCK_TOKENS
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import epoch_tokens, portions
 from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_blocks
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.errors import UserError

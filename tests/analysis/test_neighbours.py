@@ -18,7 +18,7 @@ from elmo_jax.analysis.neighbours import (
     occurrences,
     read_text,
 )
-from elmo_jax.cli import neighbours as command
+from elmo_jax.cli import embed as command
 from elmo_jax.data.prepare.options import TextOptions
 from tests.analysis.texts import tiny_bilm, write_bilm
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from elmo_jax.aot import chips, command, step
+from elmo_jax.aot import step
 from elmo_jax.aot.compile_report import Report
 from elmo_jax.aot.cost import runs
 from elmo_jax.aot.hlo import parse
@@ -53,7 +53,7 @@ def test_the_papers_model_fits_on_eight_chips(paper):
     assert memory["optimizer"] == 4 * sums + 4  # Adagrad's sums of squares, and the steps that the schedule counts
     assert memory["LSTM carry"] == 4 * 2 * 2 * ROWS * (CELLS + PROJECTION)
     assert memory["character ids"] == 2 * 50 * TYPES
-    assert sum(memory.values()) < actual.target.chip.usable < find_target("v5e:2x4").chip.memory
+    assert sum(memory.values()) < actual.target.chip.usable
     assert memory["temporaries"] > 4 * 2 * STEPS * ROWS * 4 * CELLS  # at least the gates of one layer
 
 
@@ -64,9 +64,9 @@ def test_nothing_is_exchanged_inside_a_loop(paper):
     # except the rounds of an exchange after the first, which some batches may need
     inside = [exchange for exchange in exchanges if exchange.loops]
     assert all(FURTHER_ROUNDS in exchange.loops[-1] and exchange.times == 0 for exchange in inside)
-    assert len(exchanges) > len(inside) and all(exchange.group == CHIPS for exchange in exchanges)
+    assert len(exchanges) > len(inside) and all(exchange.devices == CHIPS for exchange in exchanges)
     assert all(exchange.times == 1 for exchange in exchanges if exchange not in inside)
-    reduced = sum(exchange.payload for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
+    reduced = sum(exchange.payload_bytes for exchange in exchanges if exchange.kind in ("all-reduce", "reduce-scatter"))
     assert 4 * PARAMETERS <= reduced
     assert actual.sent == pytest.approx(sum(exchange.sent for exchange in exchanges if exchange not in inside))
 
@@ -213,51 +213,26 @@ def test_words_are_estimated_for_the_rows_that_are_trained_at_once(small):
     assert distinct(400, 1) == distinct(1200, 3) < distinct(1200, 1)
 
 
-def test_a_step_too_large_says_what_fits(small, capsys, monkeypatch):
-    """Here the compiler is one that holds 40 rows, of whatever precision."""
-    tried = []
-
-    def compiler(config, target, vocabulary_size, word_types):
-        rows = config.train.batch_size // len(target.devices)
-        tried.append((rows, config.train.precision))
-        if rows > 40:
-            parts = {"parameters": 2e9, "softmax rows": 3e9, "softmax accumulator": 3e9, "LSTM carry": 1e9, "batch": 0}
-            raise step.DoesNotFit(needed=8e9 + rows * 0.2e9, usable=16.9e9, parts=parts)
-        return None
-
-    monkeypatch.setattr(command, "compile_step", compiler)
-    arguments = ["compile", "--config", str(small), "--topology", "v5e:2x2", "--config.train.batch_size=400"]
-    assert main([*arguments, "--config.train.softmax=replicated"]) == 1
-    shown = capsys.readouterr().out
-    assert "small_test does not fit on v5e:2x2: a chip needs at least 28.0 GB and a program can have 16.9 GB" in shown
-    assert tried == [(100, "float32")]
-    assert "--config.train.batch_size=160 should fit: 40 rows per chip instead of 100" in shown
-    assert "--config.train.accumulate=4 may fit: the same batch in groups of 25 rows per chip" in shown
-    assert "--config.train.softmax=sharded leaves a chip 1.5 GB of the softmax's" in shown
-    assert "fewer words in the softmax" in shown and "chips with more memory: v4, v5p, v6e" in shown
-    assert "--config.train.precision=bfloat16 makes the temporaries smaller" in shown
-
-
 @pytest.mark.slow
 def test_the_compilers_word_on_memory_is_understood(small, capsys, tmp_path):
     """A real refusal: softmax rows alone that no v5e holds."""
     out = tmp_path / "numbers.json"
     arguments = ["compile", "--config", str(small), "--topology", "v5e:2x2", "--vocab-size", "900000000"]
     assert main([*arguments, "--json", str(out)]) == 1
-    assert "small_test does not fit on v5e:2x2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "that a program can have: does not fit" in shown and "softmax accumulator" in shown
     numbers = json.loads(out.read_text())
     assert not numbers["fits"] and numbers["memory"]["usable"] == 15.75 * 2**30 < numbers["memory"]["total"]
-    assert any("fewer words" in line for line in numbers["advice"])
+    assert "estimate" not in numbers and numbers["memory"]["softmax rows"] > 7e9
 
 
 @pytest.mark.parametrize(
     ("topology", "told"),
     [
-        ("v5e:17x16", "no such slice; similar ones are v5e:16x16"),
-        ("v5e:2x2x2", "no such slice; similar ones are v5e:2x4, v5e:2x2"),
-        ("v5litepod:2x4", "no such slice; similar ones are"),
-        ("v7x", "no such slice; similar ones are"),
-        ("cpu:0", "no such slice"),
+        ("v5e:17x16", "no such slice (slices of v5e: 1x1, 2x2, "),
+        ("v5e:2x2x2", "no such slice (slices of v5e: "),
+        ("v5litepod:2x4", "no such slice (chips: v4, v5e, v5p, v6e; or cpu:8"),
+        ("cpu:0", "no such slice (chips: "),
         ("cpu:64", "JAX was started with 4 CPU devices; set XLA_FLAGS="),
     ],
 )
@@ -282,9 +257,10 @@ def test_without_libtpu_is_one_line(small, capsys, monkeypatch):
 
 def test_the_memory_of_the_chips_is_the_published_one():
     """See https://cloud.google.com/tpu/docs; a program can use all but less than 2 GiB of it."""
-    sizes = {name: (chip.memory / 2**30, chip.usable / 2**30) for name, chip in chips.CHIPS.items()}
-    assert {name: int(memory) for name, (memory, _) in sizes.items()} == {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-    assert all(memory - 2 < usable <= memory for memory, usable in sizes.values())
+    usable = {name: chip.usable / 2**30 for name, chip in step.CHIPS.items()}
+    published = {"v4": 32, "v5e": 16, "v5p": 96, "v6e": 32}
+    assert usable.keys() == published.keys()
+    assert all(published[name] - 2 < size <= published[name] for name, size in usable.items())
 
 
 @pytest.mark.parametrize("chip", ["v4:2x2x1", "v5e:1x1", "v5e:16x16", "v5p:4x8x8", "v6e:2x4"])

@@ -143,7 +143,7 @@ def test_exchanges_their_bytes_and_their_loops(kind):
     actual = cost_of(parse(compiled.as_text())).collectives
     assert {exchange.kind for exchange in actual} == {kind}
     assert sorted((exchange.times, len(exchange.loops)) for exchange in actual) == [(1, 0), (3, 1)]
-    assert {(exchange.payload, exchange.sent) for exchange in actual} == {(payload, share * payload)}
+    assert {(exchange.payload_bytes, exchange.sent) for exchange in actual} == {(payload, share * payload)}
 
 
 def test_shapes():

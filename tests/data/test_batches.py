@@ -8,9 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from elmo_jax.characters import PADDING, encode_chars
-from elmo_jax.data.batches import BatchSettings, TrainingBatches, draw_negatives, prefetched
+from elmo_jax.data.batches import BatchSettings, Portion, TrainingBatches, draw_negatives, prefetched
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, END_SENTENCE_ID, UNKNOWN_ID
-from elmo_jax.data.mixture import Portion
 from elmo_jax.data.windows import DistinctWords, EvaluationLayout, Share, both_directions, evaluation_windows
 
 TYPES, VOCABULARY, STEPS = 60, 40, 7

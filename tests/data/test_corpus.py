@@ -11,9 +11,8 @@ import pytest
 
 from elmo_jax.data.blocks import BLOCK_TOKENS, cut_blocks
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.prepare.corpus_table import describe
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
-from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.pipeline import describe, prepare
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.errors import UserError
 

@@ -7,9 +7,9 @@ import grain
 import numpy as np
 import pytest
 
+from elmo_jax.data.batches import MixedBlocks, Portion, epoch_tokens, portions
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import MixedBlocks, Portion, epoch_tokens, portions
-from elmo_jax.data.prepare.corpus_table import describe
+from elmo_jax.data.prepare.pipeline import describe
 from elmo_jax.errors import UserError
 from elmo_jax.files import named
 from tests.data.prepare.corpora import document, files, make, read, refusal

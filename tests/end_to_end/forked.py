@@ -41,7 +41,6 @@ MODULES = (
     "elmo_jax.checkpoints.export",
     "elmo_jax.config_file",
     "elmo_jax.data.prepare.pipeline",
-    "elmo_jax.data.prepare.corpus_table",
     "elmo_jax.embedding.embed_file",
     "elmo_jax.embedding.words_file",
     "elmo_jax.finetuning.finetune",

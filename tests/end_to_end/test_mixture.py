@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from etils import epath
 
+from elmo_jax.data.batches import epoch_tokens
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.mixture import epoch_tokens
 from elmo_jax.files import write_checksummed_json
 from elmo_jax.runs.folder import covered_by_seal, read_config_file
 from tests.end_to_end.commands import Commands, assert_same_end, files, losses, prepare, records, small_experiment

@@ -13,7 +13,7 @@ from etils import epath
 
 from elmo_jax.config import Config, TrainConfig
 from elmo_jax.errors import UserError
-from elmo_jax.runs import trackers
+from elmo_jax.runs import metrics as trackers
 from elmo_jax.runs.metrics import MetricsLog
 from elmo_jax.settings import from_dict
 
@@ -48,7 +48,7 @@ def report(monkeypatch, workdir, kind, step=0, records=5):
 
     def make(*arguments):
         made.append(kind(*arguments))
-        return made[-1]
+        return made[-1].log, made[-1].close
 
     monkeypatch.setattr(trackers, "_MAKERS", {"wandb": make})
     log = MetricsLog(workdir, step, ("wandb",))
@@ -89,7 +89,7 @@ def test_a_tracker_that_fails_at_its_end_holds_up_nothing(capsys):
         def close(self):
             raise ConnectionError("gone")
 
-    tracker = trackers.InBackground("wandb", Unfinished)
+    tracker = trackers.InBackground("wandb", lambda: (Unfinished().log, Unfinished().close))
     tracker.log(1, {"train/loss": 1.0})
     tracker.close()
     assert "wandb has failed (ConnectionError: gone)" in capsys.readouterr().err

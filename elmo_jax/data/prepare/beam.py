@@ -25,11 +25,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare import chunk_files
 from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
 from elmo_jax.data.prepare.pieces import Part
 from elmo_jax.data.prepare.text import Chunk, Key
-from elmo_jax.data.prepare.units import Planned
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_bytes
 
@@ -42,27 +41,18 @@ class BeamRunner(LocalRunner):
     """Runs the steps on Apache Beam."""
 
     def __init__(self, folder: epath.Path, options: str) -> None:
-        """Makes a runner.
-
-        Args:
-          folder: the folder for the files of the chunks and of the steps.
-          options: Beam's pipeline options, as on a command line.
-        """
+        """Makes a runner with Beam's pipeline options, as on a command line; `folder` is for the files of all steps."""
         super().__init__(folder, 1, False)
         self._options = _parsed(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
         self._numbers: list[array.array[int]] = []  # the ids of the words of each bucket
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
-        """Yields the results of a function, in order."""
         numbered = list(enumerate(items))
-        values = self._run(
-            lambda pipeline: self._spread(pipeline, numbered) | beam.Map(lambda item: (item[0], function(item[1])))
-        )
-        return (result for _, result in values)
+        call = beam.Map(lambda item: (item[0], function(item[1])))
+        return (result for _, result in self._run(lambda pipeline: self._spread(pipeline, numbered) | call))
 
-    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
-        """Tokenizes all chunks, and yields their summaries in order."""
+    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[chunk_files.Summary]:
         of_text = list(parts)
         values = self._run(
             lambda pipeline: (
@@ -76,20 +66,19 @@ class BeamRunner(LocalRunner):
         for _, summary, mistake in values:
             if mistake:
                 raise UserError(mistake)
-            yield Summary.of_json(summary)
+            yield chunk_files.Summary.of_json(summary)
 
-    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
+    def count(self, chunks: Sequence[chunk_files.Planned], given: Sequence[str]) -> list[chunk_files.Sizes]:
         """Counts the words of the training text into a file per bucket, and returns the sizes."""
         self._given = given
         self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
         first = self._file("given")
-        write_bytes(first, json.dumps(list(given)).encode())
+        _write_json(list(given), first)
 
         def build(pipeline: Any) -> Any:
-            counted = self._spread(pipeline, chunks) | beam.FlatMap(
-                _counted, self._folder, len(self._numbers)
-            ).with_outputs("sizes", main="words")
-            _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), str(first))
+            count = beam.FlatMap(_counted, self._folder, len(self._numbers)).with_outputs("sizes", main="words")
+            counted = self._spread(pipeline, chunks) | count
+            _ = counted.words | beam.GroupByKey() | "sort" >> beam.Map(_write_bucket, str(self._file("")), first)
             return counted.sizes
 
         return [sizes for _, sizes in self._run(build)]
@@ -109,8 +98,7 @@ class BeamRunner(LocalRunner):
             yield word, count
             number, last = number + 1, word
 
-    def number(self, chunks: Sequence[Planned]) -> None:
-        """Writes the ids of the words of every chunk."""
+    def number(self, chunks: Sequence[chunk_files.Planned]) -> None:
         for bucket, numbers in enumerate(self._numbers):
             write_bytes(self._file(f"{bucket}.numbers"), numbers.tobytes())
         self._run(
@@ -130,8 +118,8 @@ class BeamRunner(LocalRunner):
     def _spread(self, pipeline: Any, items: Iterable[Any]) -> Any:
         """Returns a collection of values of JSON, from a file, since a pipeline may not have millions of them."""
         path = self._file("items.json")
-        write_bytes(path, json.dumps(list(items)).encode())
-        return pipeline | beam.Create([str(path)]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
+        _write_json(list(items), path)
+        return pipeline | beam.Create([path]) | "read" >> beam.FlatMap(_read_json) | "spread" >> beam.Reshuffle()
 
     def _run(self, build: Callable[[Any], Any]) -> list[Any]:
         """Runs the pipeline that `build` makes, and returns the values of JSON of its collection, sorted."""
@@ -139,8 +127,8 @@ class BeamRunner(LocalRunner):
         results = self._file("results.json")
         try:
             with beam.Pipeline(options=PipelineOptions(self._options)) as pipeline:
-                _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, str(results))
-            return sorted(_read_json(str(results)), key=lambda value: value[0])
+                _ = build(pipeline) | "collect" >> beam.combiners.ToList() | beam.Map(_write_json, results)
+            return sorted(_read_json(results), key=lambda value: value[0])
         except Exception as error:  # of any runner
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise RunnerFailed(f"--beam {shlex.join(self._options)}: the pipeline failed: {lines[-1]}") from error
@@ -164,12 +152,12 @@ def _parsed(options: str) -> list[str]:
     return arguments
 
 
-def _read_json(path: str) -> list[Any]:
-    return json.loads(epath.Path(path).read_bytes())
+def _read_json(path: epath.Path) -> list[Any]:
+    return json.loads(path.read_bytes())
 
 
-def _write_json(value: Any, path: str) -> None:
-    write_bytes(epath.Path(path), json.dumps(value).encode())
+def _write_json(value: Any, path: epath.Path) -> None:
+    write_bytes(path, json.dumps(value).encode())
 
 
 def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
@@ -180,11 +168,11 @@ def _chunks(part: Part) -> Iterator[Chunk | tuple[Key, str]]:
         yield (*part.key, _FAILED), str(error)
 
 
-def _tokenized(chunk: Chunk | tuple[Key, str], folder: epath.Path) -> tuple[Key, Summary | None, str]:
+def _tokenized(chunk: Chunk | tuple[Key, str], folder: epath.Path) -> tuple[Key, chunk_files.Summary | None, str]:
     if not isinstance(chunk, Chunk):
         return chunk[0], None, chunk[1]
     try:
-        return chunk.key, write_chunk(chunk, folder)[0], ""
+        return chunk.key, chunk_files.write_chunk(chunk, folder)[0], ""
     except UserError as error:
         return chunk.key, None, str(error)
 
@@ -198,14 +186,14 @@ def _by_bucket(words: Sequence[str], buckets: int) -> Iterator[tuple[int, np.nda
 
 
 def _counted(item: Any, folder: epath.Path, buckets: int) -> Iterator[Any]:
-    chunk = Planned.of_json(item)
-    words, counts, sizes = count_words(folder, chunk)
+    chunk = chunk_files.Planned.of_json(item)
+    words, counts, sizes = chunk_files.count_words(folder, chunk)
     yield beam.pvalue.TaggedOutput("sizes", (chunk.key, sizes))
     for bucket, indices, text in _by_bucket(words, buckets):
         yield bucket, (text, counts[indices])
 
 
-def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: str) -> None:
+def _write_bucket(bucket: tuple[int, Iterable[tuple[str, np.ndarray]]], prefix: str, given: epath.Path) -> None:
     total: dict[str, int] = {}
     for text, counts in bucket[1]:
         for word, count in zip(text.split("\n"), counts.tolist(), strict=True):
@@ -225,8 +213,8 @@ def _read_bucket(prefix: str, bucket: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _words(item: Any, folder: epath.Path, buckets: int) -> Iterator[tuple[int, tuple[Key, np.ndarray, str]]]:
-    key = Planned.of_json(item).key
-    for bucket, indices, text in _by_bucket(read_chunk(folder, key).types, buckets):
+    key = chunk_files.Planned.of_json(item).key
+    for bucket, indices, text in _by_bucket(chunk_files.read_chunk(folder, key).types, buckets):
         yield bucket, (key, indices, text)
 
 
@@ -244,5 +232,5 @@ def _write_numbers(chunk: tuple[Key, Iterable[tuple[np.ndarray, np.ndarray]]], f
     ids = np.empty(sum(len(indices) for indices, _ in values), np.int32)
     for indices, numbers in values:
         ids[indices] = numbers
-    write_ids(folder, chunk[0], ids)
+    chunk_files.write_arrays(folder, chunk[0], chunk_files.IDS, ids)
     return (chunk[0],)

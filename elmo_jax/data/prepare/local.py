@@ -22,9 +22,8 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.data.lexicon import Entry, order_of
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, count_words, read_chunk, write_chunk, write_ids
+from elmo_jax.data.prepare import chunk_files
 from elmo_jax.data.prepare.pieces import Part
-from elmo_jax.data.prepare.units import Planned
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
@@ -47,25 +46,24 @@ class LocalRunner:
         """Yields the results of a function, values of JSON, in order; `workers` are the most processes."""
         return (result for _, result in _in_processes(function, items, workers or self._workers))
 
-    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[Summary]:
+    def tokenize(self, parts: Iterable[Part], size: int) -> Iterator[chunk_files.Summary]:
         """Tokenizes all chunks, and yields their summaries in order; `size` bytes are read from files."""
         chunks = (chunk for part in parts for chunk in part.chunks())
-        part, on_disk = (0, 0), 0
+        part, on_disk, write = (0, 0), 0, functools.partial(chunk_files.write_chunk, folder=self._folder)
         with Progress("reading the text", "words", size, self._show) as bar:
-            tokenized = _in_processes(functools.partial(write_chunk, folder=self._folder), chunks, self._workers)
-            for chunk, (summary, was_there) in tokenized:
+            for chunk, (summary, was_there) in _in_processes(write, chunks, self._workers):
                 if chunk.key[:2] != part:
                     part, on_disk = chunk.key[:2], 0
                 (bar.skip if was_there else bar.add)(summary.words, chunk.read - on_disk)
                 on_disk = chunk.read
                 yield summary
 
-    def count(self, chunks: Sequence[Planned], given: Sequence[str]) -> list[Sizes]:
+    def count(self, chunks: Sequence[chunk_files.Planned], given: Sequence[str]) -> list[chunk_files.Sizes]:
         """Counts the words of the training text, of which those of `given` come first, and returns the sizes."""
         self._counts, self._order, all_sizes = dict.fromkeys(given, 0), order_of(given), []
         with Progress("counting the words", "chunks", len(chunks), self._show) as bar:
             for chunk in chunks:
-                types, counts, sizes = count_words(self._folder, chunk)
+                types, counts, sizes = chunk_files.count_words(self._folder, chunk)
                 for word, count in zip(types, counts.tolist(), strict=True):
                     self._counts[word] = self._counts.get(word, 0) + count
                 all_sizes.append(sizes)
@@ -76,12 +74,12 @@ class LocalRunner:
         """Returns all words with their counts, in the order of the lexicon."""
         return sorted(self._counts.items(), key=self._order)
 
-    def number(self, chunks: Sequence[Planned]) -> None:
-        """Writes the ids of the words of every chunk."""
+    def number(self, chunks: Sequence[chunk_files.Planned]) -> None:
         ids = {word: number for number, (word, _) in enumerate(self.entries())}
         for chunk in chunks:
-            words = read_chunk(self._folder, chunk.key).types
-            write_ids(self._folder, chunk.key, np.array([ids[word] for word in words], np.int32))
+            words = chunk_files.read_chunk(self._folder, chunk.key).types
+            numbers = np.array([ids[word] for word in words], np.int32)
+            chunk_files.write_arrays(self._folder, chunk.key, chunk_files.IDS, numbers)
 
 
 def _in_processes(
@@ -105,7 +103,12 @@ def _in_processes(
     try:
         multiprocessing.resource_tracker.ensure_running()  # starting it would unblock Ctrl-C
         for item in chain(first, items):
-            waiting.append((item, _submitted(pool, function, item)))
+            # A call may start a worker, which inherits that Ctrl-C is blocked: the main process handles it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                waiting.append((item, pool.submit(function, item)))
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             if len(waiting) > 2 * workers:  # bounds the memory for items
                 item, result = waiting.popleft()
                 yield item, result.result()
@@ -115,15 +118,6 @@ def _in_processes(
         raise RunnerFailed("a worker process died, perhaps for lack of memory; try --workers 1") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _submitted(pool: ProcessPoolExecutor, function: Callable[[Item], Result], item: Item) -> Future[Result]:
-    """Submits a call, which may start a worker; it inherits that Ctrl-C is blocked: the main process handles it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(function, item)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:

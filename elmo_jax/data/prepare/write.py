@@ -21,13 +21,12 @@ from elmo_jax.data import blocks
 from elmo_jax.data.blocks import SPLITS, Shard, cut_blocks, write_description, write_shard
 from elmo_jax.data.corpus import BLOCKS, checksums
 from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LEXICON, UNKNOWN_ID, write_lexicon
-from elmo_jax.data.prepare.chunk_files import Sizes, Summary, read_chunk, read_ids
+from elmo_jax.data.prepare.chunk_files import IDS, Planned, Sizes, Summary, divide, read_arrays, read_chunk
 from elmo_jax.data.prepare.local import LocalRunner
 from elmo_jax.data.prepare.options import PrepareOptions
 from elmo_jax.data.prepare.pieces import parts
 from elmo_jax.data.prepare.sources import Source, size_of
 from elmo_jax.data.prepare.text import Errors, Format
-from elmo_jax.data.prepare.units import Planned, divide
 from elmo_jax.errors import UserError
 from elmo_jax.runs.progress import Progress
 
@@ -38,12 +37,6 @@ class Text(NamedTuple):
     sources: list[Source]  # those to train on, then those that are held out
     trained: int  # the number of the former
     names: list[str]  # the name of each source, which is empty if none has one
-
-    def shares_units(self, number: int) -> bool:
-        """Returns whether a source is running text named with others, each one document as a file of a folder is."""
-        source, names = self.sources[number], self.names[: self.trained]
-        is_one_of_several = number >= self.trained or names.count(self.names[number]) > 1
-        return is_one_of_several and source.format is Format.RAW and not source.has_documents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +53,8 @@ class CorpusWriter:
     def write(self) -> dict[str, Any]:
         """Writes the files, and returns the counts for the report.
 
-        Raises:
-          UserError: the text has no words, none to train on or none to hold out, or its words are not separated by
-            spaces; or there are bytes that are not UTF-8, with `Errors.STRICT`.
+        Raises `UserError` if the text has no words, none to train on or none to hold out, words that are not separated
+        by spaces or, with `Errors.STRICT`, bytes that are not UTF-8.
         """
         summaries = self._read()
         chunks = self._divided(summaries)
@@ -82,7 +74,6 @@ class CorpusWriter:
         }
 
     def _read(self) -> list[Summary]:
-        """Tokenizes the text, and returns the summaries of its chunks."""
         text, sources, summaries, unspaced = self.options.text, self.text.sources, [], ""
         all_parts = parts(sources, Errors(text.errors), text.language or "en")
         for summary in self.runner.tokenize(all_parts, size_of(sources)):
@@ -100,19 +91,20 @@ class CorpusWriter:
     def _divided(self, summaries: Sequence[Summary]) -> list[Planned]:
         groups = collections.defaultdict[tuple[float, bool, bool, str | int], list[Summary]](list)
         for number, of_source in itertools.groupby(summaries, key=lambda summary: summary.key[0]):
-            shared = self.text.shares_units(number)
+            source, names = self.text.sources[number], self.text.names[: self.text.trained]
+            is_one_of_several = number >= self.text.trained or names.count(self.text.names[number]) > 1
+            # Running text named with others is one document each, as a file of a folder is.
+            shared = is_one_of_several and source.format is Format.RAW and not source.has_documents
             fraction = self.options.fraction if number < self.text.trained else 1.0
             name = self.text.names[number] if shared else number
-            has_documents = shared or self.text.sources[number].has_documents
+            has_documents = shared or source.has_documents
             groups[fraction, has_documents, not shared, name] += of_source
         planned: list[Planned] = []
         for (fraction, has_documents, is_divisible, _), chunks in groups.items():
             planned += divide([(c.key, c.boundaries) for c in chunks], has_documents, is_divisible, fraction)
         return sorted(planned)
 
-    def _sizes_of_sources(
-        self, chunks: Sequence[Planned], sizes: Sequence[Sizes]
-    ) -> dict[str, list[dict[str, int | None]]]:
+    def _sizes_of_sources(self, chunks: Sequence[Planned], sizes: Sequence[Sizes]) -> dict[str, list[dict[str, Any]]]:
         """Returns the numbers of documents (None if they are not marked), sentences and words of splits and sources."""
         counts = np.zeros((len(self.text.sources), *np.shape(sizes)[1:]), np.int64)
         np.add.at(counts, [chunk.key[0] for chunk in chunks], sizes)
@@ -135,21 +127,16 @@ class CorpusWriter:
             )
         if not self.given and not trained:
             raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
-        # A boundary token is used once per sentence.
-        entries = (
-            (word, trained if number < UNKNOWN_ID else count)
-            for number, (word, count) in enumerate(self.runner.entries())
-        )
+        numbered = enumerate(self.runner.entries())  # a boundary token is used once per sentence
+        entries = ((word, trained if number < UNKNOWN_ID else count) for number, (word, count) in numbered)
         first = len(self.given or SPECIAL_WORDS)
         lexicon = write_lexicon(self.folder, entries, first, options.vocabulary_size, options.least_count)
         if not self.given and lexicon["vocabulary_size"] == len(SPECIAL_WORDS):
-            raise UserError(
-                f"the minimum count is {options.least_count}, and no word occurs that often; choose a smaller one"
-            )
+            least = options.least_count
+            raise UserError(f"the minimum count is {least}, and no word occurs that often; choose a smaller one")
         return lexicon
 
     def _write_blocks(self, planned: Sequence[tuple[Planned, Sizes]], vocabulary_size: int) -> list[Any]:
-        """Writes the blocks, and returns what `_write_shard` does."""
         folder = self.folder / BLOCKS
         folder.mkdir()
         shards = [shard for split in range(len(SPLITS)) for shard in _shards(planned, self.text.names, split)]
@@ -176,11 +163,8 @@ class CorpusWriter:
                         of_names[name] += of_name
             documents = [source["documents"] for source in of_sources[split] if source["sentences"]]
             total = _counts(sum(of_names.values(), np.zeros(4, np.int64)))
-            report[split] = {
-                "words": total["tokens"] - total["sentences"],
-                "documents": None if None in documents else sum(documents),
-                **total,
-            }
+            words, total_documents = total["tokens"] - total["sentences"], None if None in documents else sum(documents)
+            report[split] = {"words": words, "documents": total_documents, **total}
             if any(self.text.names):
                 named = [{"name": name, **_counts(counts)} for name, counts in of_names.items() if counts.any()]
                 report[split]["sources"] = named
@@ -212,17 +196,15 @@ def _shards(planned: Sequence[tuple[Planned, Sizes]], names: Sequence[str], spli
 def _write_shard(spool: epath.Path, folder: epath.Path, vocabulary_size: int, shard: dict[str, Any]) -> Any:
     """Writes the sentences that begin in `SHARD_TOKENS` tokens of a split; no block has text of two names.
 
-    Returns:
-      The split, the shard, and the sentences, tokens, unknown targets and blocks of each name.
+    Returns the split, the shard, and the sentences, tokens, unknown targets and blocks of each name.
     """
     counts: dict[str, list[int]] = {}
 
     def cut() -> Iterator[np.ndarray]:
         for name, chunks in itertools.groupby(shard["chunks"], key=lambda chunk: chunk[2]):
             counts[name] = [0, 0, 0, 0]
-            for block in cut_blocks(
-                _encoded(spool, Planned.of_json(chunk), start, shard) for chunk, start, _ in chunks
-            ):
+            parts = (_encoded(spool, Planned.of_json(chunk), start, shard) for chunk, start, _ in chunks)
+            for block in cut_blocks(parts):
                 sentences = int(np.count_nonzero(block == BEGIN_SENTENCE_ID))
                 unknown = int(np.count_nonzero((block >= vocabulary_size) | (block == UNKNOWN_ID)))
                 counts[name] = [a + b for a, b in zip(counts[name], (sentences, len(block), unknown, 1), strict=True)]
@@ -238,4 +220,4 @@ def _encoded(spool: epath.Path, chunk: Planned, start: int, shard: dict[str, Any
     marked = np.where(keep, text.lengths.astype(np.int64) + 1, 0)
     begins = start + np.cumsum(marked) - marked
     keep &= (begins >= shard["from"]) & (begins < shard["from"] + blocks.SHARD_TOKENS)
-    return read_ids(spool, chunk.key)[text.ids[np.repeat(keep, text.lengths)]], text.lengths[keep]
+    return read_arrays(spool, chunk.key, IDS)[0][text.ids[np.repeat(keep, text.lengths)]], text.lengths[keep]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elmo_jax.data.prepare.text import raw_sentences
-from elmo_jax.data.prepare.text_layout import UNSPACED, is_unspaced
+from elmo_jax.data.prepare.text import UNSPACED, is_unspaced, raw_sentences
 from elmo_jax.errors import UserError
 from elmo_jax.files import listed, local
 from elmo_jax.tasks.core.config import TaskConfig

@@ -11,9 +11,8 @@ import pytest
 from elmo_jax.cli.main import main
 from elmo_jax.config import CharCNNConfig, Config, LSTMConfig, ModelConfig
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.prepare.corpus_table import describe
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
-from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.pipeline import describe, prepare
 from elmo_jax.data.prepare.text import raw_sentences
 from elmo_jax.errors import UserError
 from elmo_jax.settings import to_dict

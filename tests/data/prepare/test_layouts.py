@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencex
 
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.prepare import pieces as pieces_module
 from elmo_jax.data.prepare import text as text_module
-from elmo_jax.data.prepare.corpus_table import describe
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
-from elmo_jax.data.prepare.pipeline import prepare
+from elmo_jax.data.prepare.pipeline import describe, prepare
 from elmo_jax.data.prepare.sources import open_sources
-from elmo_jax.data.prepare.text import Format, raw_sentences, split_sentences
-from elmo_jax.data.prepare.text_layout import is_unspaced
+from elmo_jax.data.prepare.text import Format, is_unspaced, raw_sentences, split_sentences
 from elmo_jax.errors import UserError
 
 pytestmark = pytest.mark.quick
@@ -193,18 +192,18 @@ def work_of(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int
 
     sentencex takes time in proportion to the square of the length of its text where quotes are not closed.
     """
-    real, squares, characters = text_module._segments, [], []
+    real, squares, characters = sentencex.segment, [], []
 
-    def segments(text: str, language: str) -> list[str]:
+    def segment(language: str, text: str) -> list[str]:
         squares.append(len(text) ** 2)
-        return real(text, language)
+        return real(language, text)
 
     class Tokenizer:
         def tokenize(self, text: str, escape: bool) -> list[str]:
             characters.append(len(text))
             return text.split()
 
-    monkeypatch.setattr(text_module, "_segments", segments)
+    monkeypatch.setattr(sentencex, "segment", segment)
     monkeypatch.setattr(text_module, "_moses", lambda language: Tokenizer())
     for _ in raw_sentences(lines):
         pass
@@ -280,7 +279,7 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     assert "the column 'id' holds int64; expected strings" in refusal(tmp_path / "p", whole, field="id")
     whole.write_bytes(whole.read_bytes()[:-20])
     assert "the Parquet file is damaged" in refusal(tmp_path / "p", whole)
-    assert "holds files of records (.jsonl, .json, .parquet) and others" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
+    assert "holds records (.jsonl, .json, .parquet) and other files" in refusal(tmp_path / "p", f"{tmp_path}/*.*")
 
 
 def test_json_is_recognized_by_its_contents(tmp_path: Path) -> None:
@@ -301,7 +300,7 @@ def test_a_first_record_that_is_long_is_recognized(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"text": LONG * 500}) + "\n" for _ in range(2)))
     assert open_sources([str(path)], TextOptions())[0].format is Format.JSONL
     (tmp_path / "other.txt").write_text(LONG)
-    with pytest.raises(UserError, match="holds files of records .* and others; name each kind by its own glob"):
+    with pytest.raises(UserError, match="holds records .* and other files; name each kind by its own glob"):
         open_sources([str(tmp_path)], TextOptions())
 
 

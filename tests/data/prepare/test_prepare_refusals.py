@@ -117,7 +117,7 @@ def test_output_off_a_terminal_is_a_few_plain_lines(documents: Path, source: str
     code = (
         "import sys; from elmo_jax.data.prepare.options import PrepareOptions;"
         "from elmo_jax.data.prepare.pipeline import prepare;"
-        "from elmo_jax.data.prepare.corpus_table import describe;"
+        "from elmo_jax.data.prepare.pipeline import describe;"
         "print(describe(prepare([sys.argv[1]], 'out', PrepareOptions(workers=1))));"
         "assert not {'tensorflow', 'jax', 'pandas', 'grain'} & set(sys.modules)"
     )

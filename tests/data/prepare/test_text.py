@@ -50,19 +50,19 @@ def one_line(call: object, *args: object, **kwargs: object) -> str:
 def test_lines_are_sentences_split_at_spaces_only() -> None:
     actual = tokenize(Chunk((piece("a  b\tc\r\n\n  \nd\x85e\u2028f\nlast"),), Format.LINES))
     assert sentences(actual) == ["a b c", "d\x85e\u2028f", "last"]
-    assert (actual.empty_lines, actual.pieces.tolist()) == (2, [3])
+    assert (actual.counts["empty_lines"], actual.pieces.tolist()) == (2, [3])
     assert actual.types == ["a", "b", "c", "d\x85e\u2028f", "last"]
 
 
 def test_marks_in_the_text_are_dropped_and_counted() -> None:
     actual = tokenize(Chunk((piece("<S> a <UNK> </S>\n<S> </S>\nb\n"),), Format.LINES))
     assert sentences(actual) == ["a <UNK>", "b"]
-    assert (actual.special_words_dropped, actual.empty_lines) == (4, 1)
+    assert (actual.counts["special_words_dropped"], actual.counts["empty_lines"]) == (4, 1)
 
 
 def test_sentences_of_each_piece_are_counted() -> None:
     actual = tokenize(Chunk((piece("a\nb\n"), piece(""), piece("\n"), piece("c")), Format.LINES))
-    assert actual.pieces.tolist() == [2, 0, 0, 1] and actual.empty_lines == 1
+    assert actual.pieces.tolist() == [2, 0, 0, 1] and actual.counts["empty_lines"] == 1
 
 
 def test_bytes_that_are_not_utf8_name_file_and_line() -> None:
@@ -75,7 +75,7 @@ def test_bytes_that_are_not_utf8_are_replaced_on_request() -> None:
     data = b"ok\ncaf\xe9 \xff\xfe\n\xc3\xa9\n\xf0\n"
     actual = tokenize(Chunk((piece(data),), Format.LINES, Errors.REPLACE))
     assert sentences(actual) == ["ok", "caf\ufffd \ufffd\ufffd", "é", "\ufffd"]
-    assert actual.replaced_lines == 2
+    assert actual.counts["replaced_lines"] == 2
 
 
 def test_byte_order_mark_is_no_part_of_the_first_word() -> None:

@@ -1,1 +1,0 @@
-"""Sample texts that come as Python packages."""
