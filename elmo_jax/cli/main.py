@@ -113,7 +113,7 @@ def _check_address_space() -> None:
         )
 
 
-def _options(arguments: Sequence[str]) -> "argparse.Namespace":
+def _parser() -> "argparse.ArgumentParser":
     import argparse
 
     from elmo_jax.cli.values import Parser
@@ -124,6 +124,11 @@ def _options(arguments: Sequence[str]) -> "argparse.Namespace":
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS.split():
         import_module(f"elmo_jax.cli.{command}").add_command(commands)
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> "argparse.Namespace":
+    parser = _parser()
     for argument in arguments:
         try:
             argument.encode()
