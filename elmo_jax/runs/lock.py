@@ -109,7 +109,11 @@ def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | Non
         try:
             os.makedirs(workdir, exist_ok=True)  # `embed` deletes its folder at its end
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            taken = try_flock(descriptor)
+            try:
+                taken = try_flock(descriptor)
+            except OSError:
+                os.close(descriptor)
+                raise
         except OSError as error:
             raise UserError(f"{workdir}: cannot be written ({error.strerror}); choose another place") from None
         with contextlib.suppress(FileNotFoundError):
