@@ -17,6 +17,14 @@ from typing import Any, TypeVar
 from elmo_jax.errors import UserError
 
 Choice = TypeVar("Choice", bound=enum.Enum)
+# The new names of settings by their old ones.
+RENAMED = {
+    "shapes": "num_buckets",
+    "vectors": "precompute",
+    "longest_answer": "max_answer_length",
+    "widest": "max_span_width",
+    "spans_per_word": "top_span_ratio",
+}
 LARGEST_INTEGER = 2**31 - 1  # the largest signed integer of 32 bits
 
 
@@ -96,6 +104,8 @@ def from_dict(values: Any, cls: type, where: str = "config") -> Any:
 
 def near_miss(key: str, known: Iterable[str]) -> str:
     """Returns what to do about a key that does not exist: the most similar one, or where to look."""
+    if key in RENAMED:
+        return f"its name is now '{RENAMED[key]}'"
     near = difflib.get_close_matches(key, known, 1)
     return f"did you mean '{near[0]}'?" if near else "`elmo-jax settings FILE` lists all settings"
 

@@ -15,8 +15,10 @@ import pytest
 
 import elmo_jax.tasks
 from elmo_jax.cli.main import main
+from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.settings import Range, from_dict, setting
+from elmo_jax.tasks.registry import default_config
 
 pytestmark = pytest.mark.quick
 
@@ -164,3 +166,18 @@ def test_epochs_of_the_command_line(tmp_path, capsys, epochs):
 def test_rows_of_the_command_line(capsys, rows):
     assert main(["evaluate", "no", "--data", "no", f"--batch-size={rows}"]) == 2
     assert "--batch-size: expected a whole number from 1 to 65,536, got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new"),
+    [
+        ("pos", "train.shapes=2", "num_buckets"),
+        ("pos", "elmo.vectors=computed", "precompute"),
+        ("squad", "model.longest_answer=5", "max_answer_length"),
+        ("coref", "model.widest=5", "max_span_width"),
+        ("coref", "model.spans_per_word=0.3", "top_span_ratio"),
+    ],
+)
+def test_the_old_name_of_a_setting_is_refused_with_the_new_one(task: str, old: str, new: str) -> None:
+    with pytest.raises(UserError, match=f"{old.partition('=')[0]}=.*its name is now '{new}'"):
+        with_overrides(default_config(task), [f"--config.{old}"])
