@@ -42,12 +42,14 @@ def read_options(path: str | os.PathLike[str]) -> ModelConfig:
     try:
         with open(path, "rb") as file:
             content = file.read(_BYTES + 1)
-        options = json.loads(content[:_BYTES])
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected the options.json of a biLM") from None
+    if len(content) > _BYTES:
+        raise UserError(f"{path}: larger than 1 MB; expected the options.json of a biLM")
+    try:
+        options = json.loads(content)
     except (ValueError, RecursionError):  # ValueError if the content is not UTF-8 or not JSON
-        problem = "not JSON" if len(content) <= _BYTES else "larger than 1 MB"
-        raise UserError(f"{path}: {problem}; expected the options.json of a biLM") from None
+        raise UserError(f"{path}: not JSON; expected the options.json of a biLM") from None
     if _get(options, "char_cnn") is None:
         raise UserError(f"{path}: a word-level model (no 'char_cnn'); only models that read characters can be loaded")
     characters, both = _get(options, "char_cnn.n_characters"), _get(options, "bidirectional")

@@ -189,3 +189,9 @@ def test_a_tree_of_another_model_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_hdf5(tmp_path / "o", tmp_path / "none" / "w", SMALL, random_tree(SMALL))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_large_options_are_refused_whatever_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text("{}" + " " * (1 << 20))
+    with pytest.raises(UserError, match="larger than 1 MB"):
+        read_options(tmp_path / "options.json")

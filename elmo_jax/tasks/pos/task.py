@@ -170,14 +170,13 @@ class POS(TaggingTask[TaggedSentence]):
         return read_conllu(Path(source), config.data.column)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
-        names = features["upos"].feature.names
+        column = config.data.column
+        names = features["upos"].feature.names if column == "upos" else []
         examples = []
         for record in records:
             # TFDS keeps multiword tokens and empty nodes, which are not words and have no head.
             kept = [i for i, head in enumerate(record["head"]) if head not in (b"None", b"_")]
-            tags = [names[record["upos"][i]] for i in kept]
-            if config.data.column == "xpos":
-                tags = [record["xpos"][i].decode() for i in kept]
+            tags = [names[record[column][i]] if names else record[column][i].decode() for i in kept]
             examples.append(TaggedSentence([record["tokens"][i].decode() for i in kept], tags))
         return examples
 

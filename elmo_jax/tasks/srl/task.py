@@ -196,7 +196,8 @@ class SRL(TaggingTask[Example]):
         lines: list[str] = []
         positions: list[int] = []
         tags: list[Tags] = []
-        for example, after, prediction in zip(examples, [*examples[1:], None], predictions, strict=True):
+        following = [*examples[1:], None][: len(examples)]
+        for example, after, prediction in zip(examples, following, predictions, strict=True):
             positions.append(example.predicate)
             tags.append(prediction)
             # Files may give one position two frames, for which the format has no room; the second one begins another

@@ -49,3 +49,7 @@ def test_the_predicates_of_a_sentence_are_written_side_by_side():
 def test_two_frames_of_one_position_are_written_as_two_sentences():
     twice = [TRAIN[0], TRAIN[0]]
     assert TASK.write(twice, [CHASED, CHASED]).count("chased (V*)") == 2
+
+
+def test_no_frames_are_an_empty_file() -> None:
+    assert TASK.write([], []) == ""
