@@ -23,7 +23,6 @@ SENTENCES, BATCH = 1024, 64
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of embedding; tokens are the words without the sentence marks."""
     sentences = sorted(heldout_sentences(corpus), key=len)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
     bilm = random_bilm(size, machine)
@@ -46,13 +45,11 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def random_bilm(size: Size, machine: Machine) -> EmbeddingBiLM:
-    """Returns a biLM of a size with random parameters."""
     params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
     return EmbeddingBiLM.of(PretrainedBiLM(size.model, params, None, {}, ""), machine.precision)
 
 
 def heldout_sentences(corpus: Corpus) -> list[list[str]]:
-    """Returns the first 1,024 sentences of the held-out text."""
     blocks, words = corpus.blocks("heldout"), corpus.words()
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)[1 : SENTENCES + 1]

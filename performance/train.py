@@ -32,14 +32,12 @@ BATCHES_AT_LEAST = 3.0  # seconds of making batches
 
 
 def host_batches(size: Size, corpus: Corpus, char_ids: np.ndarray, rows: int, devices: int) -> TrainingBatches:
-    """Returns the training batches of a size, from the beginning of the text."""
     settings = BatchSettings.of(size.config(rows, "float32", str(corpus.path)), size.vocabulary_size)
     distinct = DistinctWords(char_ids, PADDING)
     return TrainingBatches(corpus.blocks("train"), distinct, settings, Share(range(rows), devices))
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of training."""
     mesh = make_mesh()
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
     training = Training(size, corpus, mesh, rows, machine.precision)
@@ -74,13 +72,7 @@ def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, A
 
 
 class Training:
-    """A training of one size on some devices, which has made one step.
-
-    Attributes:
-      mesh: the devices.
-      config: the settings.
-      char_ids: [types, W] the raw character ids of the lexicon.
-    """
+    """A training of one size on some devices, which has made one step."""
 
     def __init__(self, size: Size, corpus: Corpus, mesh: Mesh, rows: int, precision: Precision) -> None:
         """Starts the training with `rows` rows per batch, and compiles its step."""
@@ -96,7 +88,6 @@ class Training:
         jax.block_until_ready(self.run(1))  # compiles
 
     def run(self, steps: int) -> Any:
-        """Makes some steps, and returns the metrics of the last one."""
         for _ in range(steps):
             batch, distinct = next(self._batches)
             self._distinct_words.append(distinct)
@@ -121,10 +112,7 @@ class Training:
 
 
 def windows_of(char_ids: np.ndarray) -> float:
-    """Returns the average number of positions per word that the filters are applied to.
-
-    These are the positions with a character, and one of padding.
-    """
+    """Returns the average number of positions per word that the filters are applied to, one of padding included."""
     return float((char_ids != PADDING).sum(1).mean()) + 1
 
 
@@ -135,7 +123,6 @@ def operations(size: Size, corpus: Corpus, tokens: int, distinct_words: int, sco
 
 
 def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
-    """Returns the step and its first state, on the devices."""
     model = model_for(config, mesh)
     placement = softmax_placement(config, size.vocabulary_size, mesh)
     step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size, placement=placement)

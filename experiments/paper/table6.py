@@ -14,10 +14,7 @@ data      UD English EWT, from the page of Universal Dependencies; the Penn Tree
 hardware  2 CPU cores
 time      1 minute to embed 248,593 words with the packaged biLM, and about a minute per row and column of tags,
           next to another job
-expected  the first layer above the second, and both above the token layer
-measured  with the packaged biLM, test accuracy of UPOS 88.80, 94.22 and 93.97 for the token layer and the LSTM
-          layers, of XPOS 86.98, 93.45 and 93.42: the first LSTM layer leads on UPOS, by 0.25 ± 0.08 on test and by
-          0.13 ± 0.03 on dev, and not on XPOS (0.03 ± 0.06 and 0.03 ± 0.04). With --more, XPOS 93.63 for the mix
+expected  the first layer above the second, and both above the token layer; docs/results.md has what was measured
 
 Shapes: N words, M layers that are mixed, F numbers per layer.
 """
@@ -78,15 +75,12 @@ class Tagged(NamedTuple):
     parts: tuple[list[TaggedSentence], ...]
 
     def first(self, sentences: int) -> Tagged:
-        """Returns the first sentences of each part."""
         return Tagged(self.name, tuple(part[:sentences] for part in self.parts))
 
     def words(self) -> list[list[tuple[str, ...]]]:
-        """Returns the words of each sentence of each part."""
         return [[tuple(example.tokens) for example in part] for part in self.parts]
 
     def tags(self) -> list[list[str]]:
-        """Returns the tags of each part, those of its sentences one after another."""
         return [[tag for example in part for tag in example.tags] for part in self.parts]
 
 
@@ -119,12 +113,10 @@ def read_ptb(folder: Path) -> list[Tagged]:
 
 
 def layer_view(layer: int) -> str:
-    """Returns the name of the input of a classifier of one layer."""
     return f"biLM, {layer_name(layer)}"
 
 
 def views(model: Model, more: bool) -> dict[str, View]:
-    """Returns the inputs of classifiers by their name in the table."""
     lstm = model.bilm.config.lstm
     views: dict[str, View] = {
         layer_view(layer): lambda layers, layer=layer: layers[layer][:, None] for layer in range(lstm.layers + 1)
@@ -184,7 +176,6 @@ def run(
 
 
 def of(trained: Trained, key: str) -> dict[str, Any]:
-    """Returns the mean, the standard deviation and the number of the seeds' results."""
     return statistics([result[key] for result in trained])
 
 
@@ -219,7 +210,6 @@ def report(tagged: str, results: Mapping[str, Mapping[str, Trained]]) -> str:
 
 
 def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
-    """Returns the test accuracy of each layer and the ends of its error bar for the plot."""
     moments = [
         with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
     ]
@@ -227,7 +217,6 @@ def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Returns the options of the command."""
     quick = f"read only the first {QUICK_SENTENCES} sentences of each file, with {QUICK_SEEDS} seeds"
     parser = script_parser(__doc__, quick)
     parser.add_argument("--ewt", type=Path, metavar="DIR", help="the folder of UD English EWT")
@@ -243,7 +232,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Runs what is not finished and prints the tables."""
     models = open_models(options.bilm)
     treebanks = [read_ewt(options.ewt)] if options.ewt else []
     treebanks += [read_ptb(options.ptb)] if options.ptb else []
@@ -265,7 +253,6 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status."""
     return run_script("table6", experiment, parse(arguments))
 
 
