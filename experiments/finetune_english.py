@@ -10,10 +10,7 @@ time      about 125 minutes of training, mostly next to other jobs (7,600 tokens
           minutes to fit a softmax
 result    87.4 held-out perplexity on 20,000 tokens, 114.4 with the fitted softmax before training. docs/results.md has
           the perplexity per source
-measured  all of it, in two runs: one with --config.train.steps=13000, and one `--from` the first, with its softmax and
-          other values of --config.train.steps: 39300 up to step 11,331, 30000 up to 13,790, 26000 up to 15,978, 24000
-          up to 19,751, and then 22500. The held-out documents are those of `pretrain_english.py`; the version of
-          34.4 M tokens may have read some of them, but none of the five novels
+measured  all of it, in two runs; docs/recipes.md has their steps
 """
 
 from pathlib import Path

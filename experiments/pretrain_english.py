@@ -21,18 +21,8 @@ text, hold out five novels and 1% of every other source, and take a vocabulary o
 
 hardware  2 CPU cores
 time      600 to 3,100 tokens/s, the latter while nothing else ran; an epoch would take 3 h 50 min at that speed
-result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 tokens, 100,000 words) of the biLM that
-          `finetune_english.py` continues, made in four launches: with --config.train.steps=19838 up to step 2,565,
-          11000 up to 3,702 and 33062 up to 7,731, and then with 9900 to the end, which is 0.3 epochs; 179 minutes of
-          training next to other jobs. A biLM that was trained for 3,719 steps had 164.9
-          perplexity per source, on documents that no run has read: a novel, "O Pioneers!", 88.9 (69,322 tokens);
-          biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews
-          330.6 (598). On novels a biLM of 2.7 M parameters is better, which read as many tokens, all of them of
-          novels: it has 61.6 on "O Pioneers!", over the 39,795 words of both vocabularies
-measured  the perplexities and the speeds. The corpus of that biLM and of the runs below was another division of this
-          text: the final held-out text was left out, and 1% of the rest held out. No whole epoch has been trained
-
-docs/recipes.md has the runs that chose the settings.
+result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 tokens, 100,000 words) after 0.3 epochs
+measured  the perplexity and the speeds; docs/recipes.md has the run, and those that chose the settings
 """
 
 from ml_collections import ConfigDict

@@ -26,7 +26,9 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
     sentences = sorted(heldout_sentences(corpus), key=len)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
     bilm = random_bilm(size, machine)
-    _compile(bilm)
+    bilm.words([f"#{number}" for number in range(600)])  # compiles, as do all numbers of rows of a call of 64 sentences
+    for rows in (64, 32, 16, 8, 4, 2, 1):
+        bilm.embed([["#"] * 40] * rows)
 
     def seconds_of_all() -> float:
         return sum(machine.timed(lambda batch=batch: bilm.embed(batch)[0]) for batch in batches)  # type: ignore[misc]
@@ -54,10 +56,3 @@ def heldout_sentences(corpus: Corpus) -> list[list[str]]:
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)[1 : SENTENCES + 1]
     return [[words[i] for i in ids[1:]] for ids in np.split(text, starts)[:SENTENCES]]
-
-
-def _compile(bilm: EmbeddingBiLM) -> None:
-    """Compiles all programs that batches of 64 sentences need, for each number of rows and each size of window."""
-    bilm.words([f"#{number}" for number in range(600)])
-    for rows in (64, 32, 16, 8, 4, 2, 1):
-        bilm.embed([["#"] * 40] * rows)

@@ -58,9 +58,6 @@ class Machine:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
-    def compile_seconds(self) -> float:
-        return self._compiling
-
     def numbers(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
         """Returns the metrics that every part reports; `operations` are the model's, not those of the program."""
         matmul = statistics.median(self._rates) / 1e9
@@ -76,7 +73,7 @@ class Machine:
             "tokens": tokens,
             "seconds": seconds,
             "peak_memory_bytes": self.peak_memory(),
-            "compile_seconds": self.compile_seconds(),
+            "compile_seconds": self._compiling,
             "precision": self.precision.value,
             "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
             "jax": jax.__version__,

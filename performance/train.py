@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jax.sharding import Mesh
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import BatchSettings, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
@@ -83,7 +82,8 @@ class Training:
         step, self._state = _start(size, self.config, mesh)
         self._program = map_step(step, self._state, mesh)
         self._on_devices = to_devices(self.char_ids, REPLICATED, mesh)
-        self._batches = _placed(host_batches(size, corpus, self.char_ids, rows, mesh.size), mesh)
+        batches = host_batches(size, corpus, self.char_ids, rows, mesh.size)
+        self._batches = prefetched((to_devices(b, BATCH_SPECS, mesh), int(b.window.word_count.sum())) for b in batches)
         self._distinct_words: list[int] = []
         jax.block_until_ready(self.run(1))  # compiles
 
@@ -133,7 +133,3 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
     shardings = named_shardings(state_specs(jax.eval_shape(start), mesh, placement), mesh)
     state: TrainState = jax.jit(start, out_shardings=shardings)()
     return step, state
-
-
-def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
-    return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)

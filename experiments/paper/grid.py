@@ -33,14 +33,11 @@ from gains import Runs, check_overrides
 from page import HEAD, draw_shares, draw_weights, lines, rendered, verdicts
 
 FOLDER = Path(__file__).parent
+INDEX = "WordNet-3.0/dict/index.sense"
 # The options of the scripts of the other tables, with the paths that --data must have.
 ANALYSES = {
     "table4": {"--semcor": "semcor3.0", "--glove": "glove.840B.300d.zip"},
-    "table5": {
-        "--semcor": "semcor3.0",
-        "--test": "WSD_Evaluation_Framework",
-        "--index": "WordNet-3.0/dict/index.sense",
-    },
+    "table5": {"--semcor": "semcor3.0", "--test": "WSD_Evaluation_Framework", "--index": INDEX},
     "table6": {"--ewt": "UD_English-EWT"},
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}

@@ -17,19 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from claims import (
-    ENSEMBLES,
-    SYSTEMS,
-    TABLES,
-    Numbers,
-    Table,
-    claims,
-    interval,
-    paired,
-    part_of,
-    trained,
-    weights_of,
-)
+from claims import ENSEMBLES, SYSTEMS, TABLES, Numbers, Table, claims, interval, paired, part_of, trained, weights_of
 from elmo_jax.runs.result import plot
 from gains import Runs
 

@@ -57,11 +57,7 @@ def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Probe
     random = np.random.default_rng(seed)
     optimizer = _adam(recipe.learning_rate)
     words, mixed, features = train.x.shape
-    params: Tree = {
-        "mix": jnp.zeros(mixed),
-        "kernel": jnp.zeros((features, size)),
-        "bias": jnp.zeros(size),
-    }
+    params: Tree = {"mix": jnp.zeros(mixed), "kernel": jnp.zeros((features, size)), "bias": jnp.zeros(size)}
     state = (params, optimizer.init(params))
     rows = min(recipe.batch_size, words)
     best = Probed(-1.0, -1.0, 0)

@@ -93,23 +93,16 @@ def layer_name(layer: int) -> str:
     return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
 
 
-class Results:
-    """The results of the finished jobs of an experiment, each in a file of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keeps the results in a folder, which may have those of earlier commands."""
-        self._folder = folder
-
-    def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values."""
-        path = self._folder / f"{digest_of(job)[:16]}.json"
-        try:
-            return read_checksummed_json(path, "delete it and run the experiment again")["result"]
-        except FileNotFoundError:
-            result = compute()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_checksummed_json(path, {"job": dict(job), "result": result})
-        return result
+def kept(folder: Path, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+    """Returns the result of a job, which is computed and kept in a folder if it is missing; both are JSON values."""
+    path = folder / f"{digest_of(job)[:16]}.json"
+    try:
+        return read_checksummed_json(path, "delete it and run the experiment again")["result"]
+    except FileNotFoundError:
+        result = compute()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checksummed_json(path, {"job": dict(job), "result": result})
+    return result
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

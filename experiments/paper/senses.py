@@ -97,10 +97,6 @@ class SenseCorpus(NamedTuple):
     def instances(self) -> int:
         return sum(len(sentence.instances) for sentence in self.sentences)
 
-    @property
-    def words(self) -> int:
-        return sum(len(sentence.words) for sentence in self.sentences)
-
 
 def read_senses(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
     """Reads the folder of SemCor 3.0 (brown1, brown2, brownv), or a `.data.xml` of the framework or its folder.

@@ -31,7 +31,7 @@ import numpy as np
 
 from elmo_jax import UserError
 from elmo_jax.files import digest_of
-from results import Model, Results, draw_layers, embed, layer_name, open_models, run_script, script_parser, table
+from results import Model, draw_layers, embed, kept, layer_name, open_models, run_script, script_parser, table
 from senses import SenseCorpus, SenseIndex, Sentence, read_index, read_senses
 from wsd import RESAMPLES, Score, class_means, first_senses, predict, right, score
 
@@ -145,18 +145,20 @@ def experiment(options: argparse.Namespace) -> None:
         resamples = QUICK_RESAMPLES
     if not semcor.instances:
         raise UserError(f"{options.semcor}: has no word with a sense of {options.index}")
+    words = sum(len(sentence.words) for sentence in semcor.sentences)
     print(
-        f"SemCor: {semcor.instances:,} instances, {semcor.words:,} words in {len(semcor.sentences):,} sentences;"
+        f"SemCor: {semcor.instances:,} instances, {words:,} words in {len(semcor.sentences):,} sentences;"
         f" {semcor.dropped:,} of {semcor.keys:,} sense keys ({semcor.dropped / semcor.keys:.1%}) are not in the index"
         " and were dropped",
         flush=True,
     )
     data = {"texts": digest_of(repr((semcor.sentences, tests))), "senses": len(index), "resamples": resamples}
-    results, vectors = Results(options.out / "table5"), options.out / "vectors"
+    vectors = options.out / "vectors"
     measured = {}
     for model in models:
         job = {"bilm": model.bilm.fingerprint, **data}
-        measured[model.name] = results.get(job, functools.partial(run, model, semcor, tests, index, vectors, resamples))
+        compute = functools.partial(run, model, semcor, tests, index, vectors, resamples)
+        measured[model.name] = kept(options.out / "table5", job, compute)
     values = pooled({name: right(first_senses(index, sentences), sentences) for name, sentences in tests.items()})
     baseline = {name: score(of_set, resamples) for name, of_set in values.items()}
     print(f"\n{report(baseline, measured)}")
