@@ -10,18 +10,7 @@ time      about 125 minutes of training, mostly next to other jobs (7,600 tokens
           minutes to fit a softmax
 result    87.4 held-out perplexity on 20,000 tokens, 114.4 with the fitted softmax before training. docs/results.md has
           the perplexity per source
-measured  all of it, in two runs: one with --config.train.steps=13000, and one `--from` the first, with its softmax and
-          other values of --config.train.steps: 39300 up to step 11,331, 30000 up to 13,790, 26000 up to 15,978, 24000
-          up to 19,751, and then 22500. The held-out documents are those of `pretrain_english.py`; the version of
-          34.4 M tokens may have read some of them, but none of the five novels
-
-The file in the package was made in four parts. After each of the first three, another softmax was fitted:
-
-    tokens  text
-    12.7 M  `pretrain_english.py`
-    21.7 M  all novels and a quarter of the other sources, with a learning rate of 0.002 (fingerprint d8337cff3911)
-    18.7 M  all sources and answers.txt, as here, for 14,600 steps (fingerprint 49f4ba585a8c)
-    45.4 M  the same, as here (fingerprint cc395e9fe4f1)
+measured  all of it, in two runs; docs/recipes.md has their steps
 """
 
 from pathlib import Path

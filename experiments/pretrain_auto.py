@@ -4,7 +4,7 @@
     elmo-jax pretrain --config experiments/pretrain_auto.py --workdir runs/mine --config.data.corpus=data/mine
 
 A larger biLM is worth its time only if there is more text: on 0.8 M tokens, 5.4 M parameters end 5% below 3.0 M (see
-`pretrain_english.py`). So the size grows with the text, and a small text is read several times:
+docs/recipes.md). So the size grows with the text, and a small text is read several times:
 
     tokens of the text   biLM of                    epochs   hours on 2 cores, at its speed
     under 10 M           `pretrain_sotu_tiny.py`    5 to 1   0.3 to 0.5, at 10,200 tokens/s

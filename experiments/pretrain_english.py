@@ -21,57 +21,8 @@ text, hold out five novels and 1% of every other source, and take a vocabulary o
 
 hardware  2 CPU cores
 time      600 to 3,100 tokens/s, the latter while nothing else ran; an epoch would take 3 h 50 min at that speed
-result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 tokens, 100,000 words) of the biLM that
-          `finetune_english.py` continues, made in four launches: with --config.train.steps=19838 up to step 2,565,
-          11000 up to 3,702 and 33062 up to 7,731, and then with 9900 to the end, which is 0.3 epochs; 179 minutes of
-          training next to other jobs. A biLM that was trained for 3,719 steps had 164.9
-          perplexity per source, on documents that no run has read: a novel, "O Pioneers!", 88.9 (69,322 tokens);
-          biomedical 144.5 (27,684); Wikipedia 174.7 (34,517); government 175.0 (18,944); MASC 194.2 (4,083); Wikinews
-          330.6 (598). On novels a biLM of 2.7 M parameters is better, which read as many tokens, all of them of
-          novels: it has 61.6 on "O Pioneers!", over the 39,795 words of both vocabularies
-measured  the perplexities and the speeds. The corpus of that biLM and of the runs below was another division of this
-          text: the final held-out text was left out, and 1% of the rest held out. No whole epoch has been trained
-
-The settings were chosen by runs over 1% of the text (0.42 M tokens; average perplexity on 159,433 held-out tokens that
-are not part of the final held-out text) on 2 CPU cores:
-
-    cells  projection  parameters  batch  negatives  learning rate  perplexity
-    1,024         128       5.4 M    128      4,096         0.003         774.6
-      512         128       3.0 M    128      4,096         0.003         834.9
-      512         256       5.4 M    128      4,096         0.003         731.5
-      768         192       6.0 M    128      4,096         0.003         748.3
-    1,024         128       5.4 M     64      2,048         0.003         533.0
-      512         128       3.0 M     64      2,048         0.003         541.1
-      512         256       5.4 M     64      2,048         0.003         503.2
-      512         256       5.4 M     64      2,048         0.0015        556.3
-      512         256       5.4 M     64      2,048         0.006         495.4
-
-Doubling the number of updates gains most; at this length, a wider projection gains more than more cells.
-
-Runs over 0.5, 1 and 2% of the text with the settings below, a warm-up of a tenth of the steps and the learning rate
-at 0 at the end say what more text and more parameters give (average perplexity on 40,000 held-out tokens, 100,000
-words):
-
-    cells  projection  parameters  0.21 M tokens  0.42 M  0.84 M
-      256          64       1.2 M          823.4   486.3   324.6
-      512         128       3.0 M          763.5   453.4   296.5
-      512         256       5.4 M          766.4   428.8   282.8
-
-Twice the tokens multiply the perplexity of the largest by 0.56 and then by 0.66. Later they gain less: between 4.8 M
-and 12.7 M tokens (164.9 and 128.7, above) twice as many multiply it by 0.84. If that continued, a whole epoch of 42.5 M
-tokens would end at about 95. Twice the parameters, at 0.84 M tokens, multiply it by 0.94. So of more compute, all
-should go into more text first.
-
-Three sizes in bfloat16 on 2 cores with AMX, over 0.84 M tokens of the corpus above (656 steps, 66 of them warm-up;
-average perplexity on 20,000 held-out tokens; the last has the 7 filters of the published small biLM):
-
-    cells  projection  parameters  perplexity  tokens/s
-      512         256       5.4 M       291.2     5,110
-      768         256       7.8 M       289.0     4,479
-    1,024         128      13.6 M       300.4     2,632
-
-In equal time, the 5.4 M parameters read 1.14 times as many tokens as the 7.8 M. Since twice the tokens multiply the
-perplexity by 0.84 even late, that is worth a factor of 0.97, and the 7.8 M parameters gain 0.99.
+result    128.7 held-out perplexity (forward 128.1, backward 129.4; 159,433 tokens, 100,000 words) after 0.3 epochs
+measured  the perplexity and the speeds; docs/recipes.md has the run, and those that chose the settings
 """
 
 from ml_collections import ConfigDict
@@ -80,7 +31,6 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the settings."""
     config = default_config()
     config.model.char_cnn.filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))
     config.model.char_cnn.highways = 1

@@ -15,7 +15,6 @@ from elmo_jax.config import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the settings."""
     config = default_config()
     config.model.char_cnn.highways = 1
     config.model.lstm.cells = 1024

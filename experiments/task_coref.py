@@ -19,7 +19,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("coref")
     config.data.train = "litbank/coref/conll[:80]"
     config.data.dev = "litbank/coref/conll[80:90]"

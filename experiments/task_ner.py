@@ -16,7 +16,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("ner")
     config.data.train = "emerging_entities_17/wnut17train.conll"
     config.data.dev = "emerging_entities_17/emerging.dev.conll"

@@ -15,7 +15,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the settings."""
     config = default_config("pos")
     config.data.train = "UD_English-EWT/en_ewt-ud-train.conllu"
     config.data.dev = "UD_English-EWT/en_ewt-ud-dev.conllu"

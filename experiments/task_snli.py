@@ -17,7 +17,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("snli")
     config.data.train = "snli_1.0/snli_1.0_train.jsonl"
     config.data.dev = "snli_1.0/snli_1.0_dev.jsonl"

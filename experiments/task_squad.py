@@ -21,7 +21,6 @@ TEST = ("Victoria_(Australia)", "Victoria_and_Albert_Museum", "Warsaw", "Yuan_dy
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("squad")
     config.data.train = f"dev-v1.1.json[not {';'.join(DEV + TEST)}]"
     config.data.dev = f"dev-v1.1.json[{';'.join(DEV)}]"

@@ -20,7 +20,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("srl")
     config.data.train = "ewt_propbank_train.gold_conll"
     config.data.dev = "ewt_propbank_dev.gold_conll"

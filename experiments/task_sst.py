@@ -14,7 +14,6 @@ from elmo_jax.tasks.registry import default_config
 
 
 def get_config() -> ConfigDict:
-    """Returns the config."""
     config = default_config("sst")
     config.data.train = "trees/train.txt"
     config.data.dev = "trees/dev.txt"

@@ -16,16 +16,19 @@ from elmo_jax.cli.values import Parser, local, number, output, whole
 from elmo_jax.distributed.cpu import has_accelerator, multiplies_bfloat16
 from elmo_jax.errors import UserError, exit_status
 from elmo_jax.files import write_json
-from performance.table import header, line
 
 SIZES = ("tiny", "small", "original")
 PARTS = ("train", "infer", "embed", "evaluate", "data", "start", "task")
 IN_BFLOAT16 = ("train", "infer")  # what is measured in both precisions on processors with instructions for bfloat16
 TASKS = ("pos",)  # what is measured in the part `task`, which has no sizes
+HEADER = (
+    f"{'part':<23} {'tokens/s':>10} {'GFLOP/s':>8} {'of product':>10} {'product':>8} {'tok/s per':>9} {'memory':>8}"
+    f" {'compile':>8}\n"
+    f"{'':<23} {'':>10} {'(model)':>8} {'':>10} {'GFLOP/s':>8} {'GFLOP/s':>9} {'GB':>8} {'s':>8}"
+)
 
 
 def main() -> int:
-    """Runs the benchmark; returns the exit status, which is 2 for a mistake of the user."""
     parser = Parser(
         "python -m performance",
         description="Measures training, inference, the command embed with one and all devices, evaluation, the making"
@@ -49,7 +52,6 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Measures the parts and prints one line for each."""
     if not (options.corpus / "corpus.json").exists():
         raise UserError(
             f"{options.corpus}: not a prepared corpus; make one with: elmo-jax prepare sotu --out {options.corpus}"
@@ -76,7 +78,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures one part in a separate process, and returns its metrics."""
     arguments = [name, "--corpus", options.corpus, "--seconds", options.seconds]
     if options.rows is not None:
         arguments += ["--rows", options.rows]
@@ -90,6 +91,35 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"{name}: could not be measured; {reason}")
     metrics: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return metrics
+
+
+def header(numbers: dict[str, Any]) -> str:
+    return f"{numbers['devices']}, {numbers['precision']}, JAX {numbers['jax']}\n\n{HEADER}"
+
+
+def line(name: str, numbers: dict[str, Any]) -> str:
+    if "seconds_cold" in numbers:
+        cold, warm = numbers["seconds_cold"], numbers["seconds_warm"]
+        return (
+            f"{name:<23} {cold:.1f} s to the first step, {warm:.1f} s with a cache of compiled programs;"
+            f" {numbers['seconds_vectors']:.1f} s to the first vectors of `embed english`"
+        )
+    notes = ""
+    if "devices_used" in numbers:
+        rate = numbers["tokens_per_second_of_one_device"]
+        notes = f"devices {numbers['devices_used']}; one device {rate:,.0f} tokens/s"
+    if "tokens_per_second_of_known_words" in numbers:
+        notes = f"words known: {numbers['tokens_per_second_of_known_words']:,.0f} tokens/s"
+    work = (
+        f"{numbers['model_gflops']:>8,.0f} {numbers['share_of_matmul']:>10.0%}"
+        if numbers["model_gflops"]
+        else f"{'-':>8} {'-':>10}"
+    )
+    return (
+        f"{name:<23} {numbers['tokens_per_second']:>10,.0f} {work} {numbers['matmul_gflops']:>8,.0f}"
+        f" {numbers['tokens_per_second_per_matmul_gflops']:>9,.2f} {numbers['peak_memory_bytes'] / 1e9:>8.2f}"
+        f" {numbers['compile_seconds']:>8.1f}  {notes}"
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from performance.train import operations
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics with all devices, and the tokens per second with one."""
     sentences = heldout_sentences(corpus)
     tokens = sum(map(len, sentences))
     devices = jax.local_devices()

@@ -23,11 +23,12 @@ SENTENCES, BATCH = 1024, 64
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of embedding; tokens are the words without the sentence marks."""
     sentences = sorted(heldout_sentences(corpus), key=len)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
     bilm = random_bilm(size, machine)
-    _compile(bilm)
+    bilm.words([f"#{number}" for number in range(600)])  # compiles, as do all numbers of rows of a call of 64 sentences
+    for rows in (64, 32, 16, 8, 4, 2, 1):
+        bilm.embed([["#"] * 40] * rows)
 
     def seconds_of_all() -> float:
         return sum(machine.timed(lambda batch=batch: bilm.embed(batch)[0]) for batch in batches)  # type: ignore[misc]
@@ -46,21 +47,12 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def random_bilm(size: Size, machine: Machine) -> EmbeddingBiLM:
-    """Returns a biLM of a size with random parameters."""
     params = jax.device_get(jax.jit(lambda: initial_params(BiLM(size.model), jax.random.key(0)))())
     return EmbeddingBiLM.of(PretrainedBiLM(size.model, params, None, {}, ""), machine.precision)
 
 
 def heldout_sentences(corpus: Corpus) -> list[list[str]]:
-    """Returns the first 1,024 sentences of the held-out text."""
     blocks, words = corpus.blocks("heldout"), corpus.words()
     text = np.concatenate([blocks[index] for index in range(len(blocks))])
     starts = np.flatnonzero(text == BEGIN_SENTENCE_ID)[1 : SENTENCES + 1]
     return [[words[i] for i in ids[1:]] for ids in np.split(text, starts)[:SENTENCES]]
-
-
-def _compile(bilm: EmbeddingBiLM) -> None:
-    """Compiles all programs that batches of 64 sentences need, for each number of rows and each size of window."""
-    bilm.words([f"#{number}" for number in range(600)])
-    for rows in (64, 32, 16, 8, 4, 2, 1):
-        bilm.embed([["#"] * 40] * rows)

@@ -22,17 +22,10 @@ class Machine:
 
     The speed of a machine that others use as well changes from second to second. So the rate of a large matrix product
     is measured before and after every piece of timed work (`probe`), and the speed of a part is divided by the median.
-
-    Attributes:
-      seconds: the least time in seconds that training is measured for.
-      rows: the rows of a training batch; None for those of the size.
-      profile: a folder for a trace; None for no trace.
-      is_cpu: whether the devices are CPUs.
-      precision: the precision of the matrix products.
+    Training is measured for `seconds` at least; `rows` are those of a training batch, None for those of the size.
     """
 
     def __init__(self, seconds: float, rows: int | None, profile: Path | None, precision: Precision | None = None):
-        """Starts to measure; the arguments are those of the class, of which the precision depends on the devices."""
         self.seconds, self.rows, self.profile = seconds, rows, profile
         self.is_cpu = jax.default_backend() == "cpu"
         self.precision = precision or (Precision.FLOAT32 if self.is_cpu else Precision.BFLOAT16)
@@ -46,11 +39,9 @@ class Machine:
             self._compiling += duration_secs
 
     def probe(self) -> None:
-        """Measures the rate of the matrix product once."""
         self._rates.append(self._rate())
 
     def timed(self, work: Callable[[], Any]) -> float:
-        """Returns the seconds until the results of some work are ready, and probes before and after it."""
         self.probe()
         started = time.perf_counter()
         jax.block_until_ready(work())
@@ -67,18 +58,8 @@ class Machine:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
-    def compile_seconds(self) -> float:
-        """Returns the seconds spent on compilation so far, including that of the matrix product."""
-        return self._compiling
-
     def numbers(self, tokens: int, seconds: float, operations: float) -> dict[str, Any]:
-        """Returns the metrics that every part reports.
-
-        Args:
-          tokens: the number of tokens of the text.
-          seconds: the time that they took.
-          operations: the floating-point operations of the model for them, not those of the program that runs it.
-        """
+        """Returns the metrics that every part reports; `operations` are the model's, not those of the program."""
         matmul = statistics.median(self._rates) / 1e9
         # Only one accelerator is probed, so the rate is multiplied by their number.
         matmul *= 1 if self.is_cpu else jax.device_count()
@@ -92,7 +73,7 @@ class Machine:
             "tokens": tokens,
             "seconds": seconds,
             "peak_memory_bytes": self.peak_memory(),
-            "compile_seconds": self.compile_seconds(),
+            "compile_seconds": self._compiling,
             "precision": self.precision.value,
             "devices": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
             "jax": jax.__version__,

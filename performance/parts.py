@@ -27,7 +27,6 @@ _PARTS = {
 
 
 def main() -> int:
-    """Measures the part and prints its metrics; returns the exit status."""
     parser = argparse.ArgumentParser("python -m performance.parts", description=__doc__)
     parser.add_argument("name", metavar="PART/SIZE[/PRECISION]")
     parser.add_argument("--corpus", type=Path, required=True)
@@ -53,7 +52,6 @@ def main() -> int:
 
 
 def _measure(part: str, size: str, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of one part at one size, or of the part `task` for one task."""
     if part == "task":
         return tasks.measure(size, corpus, machine)
     return _PARTS[part](SIZES[size], corpus, machine)

@@ -20,10 +20,7 @@ ON_ACCELERATOR = (8192, 8192, 8192)  # large enough to keep an accelerator busy
 
 
 def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[], float]:
-    """Returns a function that multiplies [m, k] by [k, n] on this process's first device.
-
-    The function returns the rate in operations per second.
-    """
+    """Returns a function that multiplies [m, k] by [k, n], and returns the rate in operations per second."""
     m, k, n = shape
     keys = jax.random.split(jax.random.key(0))
     operands = [
@@ -41,7 +38,6 @@ def own_product(precision: Precision, shape: tuple[int, int, int]) -> Callable[[
 
 
 def product_in_process() -> Callable[[], float]:
-    """Returns such a function for a separate process, which ends with this one."""
     command = [sys.executable, "-m", "performance.product"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert process.stdin and process.stdout
@@ -56,7 +52,6 @@ def product_in_process() -> Callable[[], float]:
 
 
 def main() -> None:
-    """Answers every line of standard input with a rate in operations per second."""
     rate = own_product(Precision.FLOAT32, ON_CPU)
     for _ in sys.stdin:
         print(rate(), flush=True)

@@ -19,7 +19,6 @@ class Size:
     evaluated_tokens: int  # the tokens of the held-out text that are evaluated on a CPU; on accelerators, all are
 
     def config(self, rows: int, precision: Literal["float32", "bfloat16"], corpus: str) -> Config:
-        """Returns the settings of a training with `rows` rows."""
         train = TrainConfig(batch_size=rows, negatives=self.negatives, precision=precision)
         return Config(self.model, DataConfig(corpus), train, self.evaluation)
 

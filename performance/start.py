@@ -24,7 +24,6 @@ ROWS, UNROLL_STEPS = 32, 20  # of this experiment
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of cold and warm starts; `tokens_per_second` is that of the cold start."""
     rows = machine.rows or ROWS
     settings = {
         "data.corpus": corpus.path.absolute(),
@@ -45,16 +44,7 @@ def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
 
 
 def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path) -> float:
-    """Runs the command until it reports step 1, kills it, and returns the seconds that this took.
-
-    Args:
-      experiment: the options of the experiment, which reports every step.
-      workdir: the folder of the run.
-      cache: the folder of compiled programs.
-
-    Raises:
-      UserError: the command ended before its first step.
-    """
+    """Runs the command until it reports step 1, kills it, and returns the seconds that this took."""
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -72,7 +62,6 @@ def seconds_to_first_step(experiment: list[str], workdir: Path, cache: Path) -> 
 
 
 def seconds_to_vectors(folder: Path) -> float:
-    """Returns the seconds that `elmo-jax embed english` takes for one sentence."""
     text, out = folder / "sentence.txt", folder / "vectors.hdf5"
     text.write_text("The cat sat on the mat .\n", encoding="utf-8")
     out.unlink(missing_ok=True)

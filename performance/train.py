@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jax.sharding import Mesh
 
 from elmo_jax.characters import PADDING
 from elmo_jax.config import Config
-from elmo_jax.data.batches import BatchSettings, TrainingBatch, TrainingBatches, prefetched
+from elmo_jax.data.batches import BatchSettings, TrainingBatches, prefetched
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import DistinctWords, Share
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, make_mesh, named_shardings, to_devices
@@ -32,14 +31,12 @@ BATCHES_AT_LEAST = 3.0  # seconds of making batches
 
 
 def host_batches(size: Size, corpus: Corpus, char_ids: np.ndarray, rows: int, devices: int) -> TrainingBatches:
-    """Returns the training batches of a size, from the beginning of the text."""
     settings = BatchSettings.of(size.config(rows, "float32", str(corpus.path)), size.vocabulary_size)
     distinct = DistinctWords(char_ids, PADDING)
     return TrainingBatches(corpus.blocks("train"), distinct, settings, Share(range(rows), devices))
 
 
 def measure(size: Size, corpus: Corpus, machine: Machine) -> dict[str, Any]:
-    """Returns the metrics of training."""
     mesh = make_mesh()
     rows = machine.rows or (size.rows if machine.is_cpu else size.rows_of_accelerator * mesh.size)
     training = Training(size, corpus, mesh, rows, machine.precision)
@@ -74,13 +71,7 @@ def measure_batches(size: Size, corpus: Corpus, machine: Machine) -> dict[str, A
 
 
 class Training:
-    """A training of one size on some devices, which has made one step.
-
-    Attributes:
-      mesh: the devices.
-      config: the settings.
-      char_ids: [types, W] the raw character ids of the lexicon.
-    """
+    """A training of one size on some devices, which has made one step."""
 
     def __init__(self, size: Size, corpus: Corpus, mesh: Mesh, rows: int, precision: Precision) -> None:
         """Starts the training with `rows` rows per batch, and compiles its step."""
@@ -91,12 +82,12 @@ class Training:
         step, self._state = _start(size, self.config, mesh)
         self._program = map_step(step, self._state, mesh)
         self._on_devices = to_devices(self.char_ids, REPLICATED, mesh)
-        self._batches = _placed(host_batches(size, corpus, self.char_ids, rows, mesh.size), mesh)
+        batches = host_batches(size, corpus, self.char_ids, rows, mesh.size)
+        self._batches = prefetched((to_devices(b, BATCH_SPECS, mesh), int(b.window.word_count.sum())) for b in batches)
         self._distinct_words: list[int] = []
         jax.block_until_ready(self.run(1))  # compiles
 
     def run(self, steps: int) -> Any:
-        """Makes some steps, and returns the metrics of the last one."""
         for _ in range(steps):
             batch, distinct = next(self._batches)
             self._distinct_words.append(distinct)
@@ -121,10 +112,7 @@ class Training:
 
 
 def windows_of(char_ids: np.ndarray) -> float:
-    """Returns the average number of positions per word that the filters are applied to.
-
-    These are the positions with a character, and one of padding.
-    """
+    """Returns the average number of positions per word that the filters are applied to, one of padding included."""
     return float((char_ids != PADDING).sum(1).mean()) + 1
 
 
@@ -135,7 +123,6 @@ def operations(size: Size, corpus: Corpus, tokens: int, distinct_words: int, sco
 
 
 def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState]:
-    """Returns the step and its first state, on the devices."""
     model = model_for(config, mesh)
     placement = softmax_placement(config, size.vocabulary_size, mesh)
     step = TrainStep(model, config.train, 1_000_000, size.vocabulary_size, placement=placement)
@@ -146,7 +133,3 @@ def _start(size: Size, config: Config, mesh: Any) -> tuple[TrainStep, TrainState
     shardings = named_shardings(state_specs(jax.eval_shape(start), mesh, placement), mesh)
     state: TrainState = jax.jit(start, out_shardings=shardings)()
     return step, state
-
-
-def _placed(batches: TrainingBatches, mesh: Any) -> Iterator[tuple[TrainingBatch, int]]:
-    return prefetched((to_devices(batch, BATCH_SPECS, mesh), int(batch.window.word_count.sum())) for batch in batches)

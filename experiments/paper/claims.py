@@ -213,17 +213,13 @@ def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
 
 
 def is_normalized(task: str, row: Numbers) -> bool:
-    """Returns whether the layers are normalized in a row with ELMo."""
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
     norm = settings.get("elmo.layer_norm", "without_bos_eos" if task in BATCH_NORM else "none")
     return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
 
 
 def compared(task: str, conditions: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
-    """Returns the claim on the difference of two rows.
-
-    It is open if the layers of one of them alone are normalized, unless that is what is compared.
-    """
+    """Returns the claim on a difference; open if one row alone has normalized layers, unless that is compared."""
     upper, lower, paper, sign = pair
     norms = {is_normalized(task, conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
     if len(norms) > 1 and NORMED not in (upper, lower):
@@ -234,14 +230,7 @@ def compared(task: str, conditions: Mapping[str, Numbers], part: str, pair: tupl
 def claims(
     name: str, task: str, conditions: Mapping[str, Numbers], every: Mapping[str, Any] | None = None
 ) -> list[Claim]:
-    """Returns the paper's claims on a task in a table or figure.
-
-    Args:
-      name: the table.
-      task: the task.
-      found: the rows that are trained.
-      every: those of all tasks.
-    """
+    """Returns the paper's claims on a task in a table or figure; `every` has the rows of all tasks."""
     if name == "figure1":
         return _on_shares(task, conditions)
     if name == "figure2":
@@ -350,10 +339,7 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the numbers of the rows of a table that are trained, by the paper's names of them.
-
-    They are those with the change of `CHANGES`, if all rows that are trained without it are trained with it too.
-    """
+    """Returns the rows of a table that are trained; those with `CHANGES`, once all trained ones have them too."""
     conditions = []
     for changed in (True, False):
         rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, changed).items())

@@ -4,25 +4,20 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
     python experiments/paper/gains.py --config experiments/task_snli.py --bilm english --workdir runs/snli_gains \
         --rows none,input,output,both
 
-The rows are: `none`, without ELMo; `top`, the top layer alone; `token`, the token layer alone, without a mix, where the
-experiment has ELMo; `type`, the same at the input, as the paper's ELMo type layer; `all`, all layers mixed; all layers
-mixed at the `input`, at the `output`, or at `both`; `taglm` (named entities), the top layer alone after the first
-biLSTM, as in TagLM (Peters et al. 2017), which needs the two of `paper/task_ner.py` or of a row with `+two`;
-`trained`, all layers mixed and the biLM's LSTMs trained together with the task; `tuned`, all layers mixed of the biLM
-of --tuned, which `supplement.py` fine-tunes on the task's text; and `cove`, all layers mixed of the model of --cove,
-which `cove/train.py` trains. A row may be changed after a `+`, as in `none+tenth`: `last`, the top
-layer alone; `strong`, `weak` or `zero`, the weights regularized with λ = 1, 0.001 or 0; `bare`, without word vectors;
-`tokens` or `plain`, each vector normalized by itself, or none; `unscaled`, with γ = 1; `undropped`, without dropout on
-ELMo; `two`, with two biLSTMs (named entities), as the paper; `tenth`, `hundredth` or `thousandth`, this share of the
-training examples. The shares are the first examples of one random order,
-which does not depend on the seed, so that each is a part of the larger ones; the number of epochs is divided by the
-square root of the share, since an epoch has fewer steps. There are about as many evaluations as on all examples, and
-`train.patience` is 0, since the first of them may all score zero. Everything else is as in the experiment's file,
-except for `WITHOUT_ELMO`. `--config.KEY=VALUE` sets a setting in all rows. Each row is a run of `elmo-jax task train`
-in its own folder below the workdir: if the command is stopped, run it again to resume. The table is printed, and
+`ROWS` are: `none`, without ELMo; `top` or `token`, one layer alone; `type`, the token layer at the input (Table 7);
+`all`, all layers mixed where the experiment has ELMo; `input`, `output` and `both`, all layers mixed there; `taglm`
+(named entities), as TagLM (Peters et al. 2017), which needs two biLSTMs (`+two`); `trained`, the biLM's LSTMs trained
+with the task; `tuned`, the biLM of --tuned, which `supplement.py` fine-tunes; and `cove`, the model of --cove, which
+`cove/train.py` trains. `CHANGES` may follow after a `+`, as in `all+last`, or a share of the training examples, as in
+`none+tenth`: the first ones of one random order, so that each share is a part of the larger ones. The number of epochs
+is then divided by the square root of the share, since an epoch has fewer steps, there are about as many evaluations as
+on all examples, and `train.patience` is 0, since the first of them may all score zero.
+
+Everything else is as in the experiment's file, except for `WITHOUT_ELMO`; `--config.KEY=VALUE` sets a setting in all
+rows. Each row is a run of `elmo-jax task train` in its own folder: if the command is stopped, run it again to resume.
 `gains.json`, which is written after each row, has the settings, scores and seconds of every seed. A row of this file
-whose folder is missing is not trained again, so the file is enough to continue on another machine. Those of
-docs/results.md are `experiments/paper/gains_TASK.json`.
+without a folder is not trained again, so the file is enough to continue on another machine. Those of docs/results.md
+are `experiments/paper/gains_TASK.json`.
 
 hardware  2 CPU cores
 time      docs/results.md has the minutes of each command; `gains.json` has the seconds of each seed
@@ -74,7 +69,7 @@ ROWS = {
     "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
 }
-CHANGES = {
+CHANGES = {  # `tokens` and `plain` are layer norms; `undropped` is without dropout on ELMo
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
@@ -106,7 +101,6 @@ OTHER_MODELS["cove"] = open_cove
 
 
 def is_row(name: str) -> bool:
-    """Returns whether this is the name of a row: one of `ROWS`, and changes after a `+`."""
     first, *more = name.split("+")
     return first in ROWS and all(part in CHANGES.keys() | SHARES.keys() for part in more)
 
@@ -141,7 +135,6 @@ class Runs(NamedTuple):
         return [*self.overrides, *(f"--config.{setting}" for setting in settings)]
 
     def bilm_of(self, row: str) -> str:
-        """Returns the biLM, or the CoVe, of a row with ELMo."""
         return {"cove": self.cove, "tuned": self.tuned}.get(row.split("+")[0], self.bilm)
 
     def check(self, rows: Sequence[str]) -> None:
@@ -192,7 +185,6 @@ class Runs(NamedTuple):
         return max(1, round(steps / self.config("none").train.epochs))
 
     def numbers(self) -> dict[str, dict[str, Any]]:
-        """Returns the contents of `gains.json`: the settings, the biLM and the numbers of each finished row."""
         path = self.workdir / "gains.json"
         numbers: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return numbers
@@ -230,12 +222,10 @@ class Runs(NamedTuple):
 
 @functools.cache
 def fingerprint_of(bilm: str) -> str:
-    """Returns the fingerprint of a biLM, or of a CoVe."""
     return (open_cove(bilm) or load_bilm(bilm)).fingerprint
 
 
 def report(numbers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the results of all rows as aligned text."""
     first = next(iter(numbers.values()))
     parts = [part for part in ("test", "dev") if part in first]
     rows = [[f"{first['task']}, {first['metric']}", *parts]]
@@ -244,7 +234,6 @@ def report(numbers: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[Runs, list[str]]:
-    """Returns the runs and the rows to train."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")
@@ -277,7 +266,6 @@ def check_overrides(parser: argparse.ArgumentParser, overrides: Sequence[str]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains what is not trained, prints the table, and returns the exit status, which is that of `elmo-jax`."""
     keep_freed_memory()  # `elmo-jax` does so too late, since threads begin when the biLM is opened here
     runs, rows = parse(arguments)
     for row in rows:

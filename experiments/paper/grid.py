@@ -6,14 +6,8 @@ r"""Repeats the paper's tables and figures, and prints its numbers next to ours 
 The names are those of `TABLES` and of `ANALYSES`, or `all`. The tasks are the experiments `task_TASK.py` in
 --experiments: those of experiments/ unless given, or experiments/paper, the paper's own. The paths in them are looked
 up in the folders of --data; what is missing there is skipped and listed at the end, and then the exit status is 1.
-`--config.KEY=VALUE` sets a setting in all runs; with --tasks, each task can have its own. Rows with equal settings are
-trained once for all tables, and the table shows the tasks of earlier commands in the same workdir too. If the command
-is stopped, run it again to resume. `WORKDIR/TASK/gains.json`, which is written after each row, has the settings, the
-numbers and the seconds of every seed and the fingerprint of the biLM; with a copy of it, the grid continues on another
-machine (`gains.py` explains the rows). `page.py` makes the tables of docs/results.md of such files.
-
-A value is the mean ± the standard deviation over seeds; `claims.py` explains differences and verdicts. Figure 1 trains
-on the shares of `gains.py`. The table `cove`, for which --cove is needed, has CoVe in the place of ELMo.
+Rows with equal settings are trained once for all tables, by `gains.py`, which explains rows, resuming and `gains.json`.
+`page.py` makes the tables of docs/results.md of such files, and `claims.py` explains differences and verdicts.
 
 hardware  2 CPU cores
 time      printed for each row; docs/results.md has that of the experiments on six tasks
@@ -22,7 +16,6 @@ time      printed for each row; docs/results.md has that of the experiments on s
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import importlib
 import os
@@ -40,14 +33,11 @@ from gains import Runs, check_overrides
 from page import HEAD, draw_shares, draw_weights, lines, rendered, verdicts
 
 FOLDER = Path(__file__).parent
+INDEX = "WordNet-3.0/dict/index.sense"
 # The options of the scripts of the other tables, with the paths that --data must have.
 ANALYSES = {
     "table4": {"--semcor": "semcor3.0", "--glove": "glove.840B.300d.zip"},
-    "table5": {
-        "--semcor": "semcor3.0",
-        "--test": "WSD_Evaluation_Framework",
-        "--index": "WordNet-3.0/dict/index.sense",
-    },
+    "table5": {"--semcor": "semcor3.0", "--test": "WSD_Evaluation_Framework", "--index": INDEX},
     "table6": {"--ewt": "UD_English-EWT"},
 }
 DRAWN = {"figure1": draw_shares, "figure2": draw_weights}
@@ -64,16 +54,7 @@ def sources(runs: Runs) -> list[str]:
 
 
 def folder_with(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """Returns the first folder that has all of these paths."""
     return next((folder for folder in folders if all((folder / name).exists() for name in names)), None)
-
-
-def origin(path: Path) -> str:
-    """Returns what the docstring of an experiment or of a script says of where its data are."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    field = re.search(r"^data +(.*?)\n(?=\w)", text, re.DOTALL | re.MULTILINE)
-    words = (field[1] if field else text.split("\n\n")[1]).split()
-    return re.sub(r" (From the folder|With the paper's) .*", "", " ".join(words))
 
 
 def repeat(name: str, options: argparse.Namespace) -> int:
@@ -84,7 +65,7 @@ def repeat(name: str, options: argparse.Namespace) -> int:
         folder = folder_with(options.data, sources(runs))
         if folder is None:
             needs = ", ".join(sources(runs))
-            options.skipped.append(f"{name}, {task}: no folder has {needs}. {origin(runs.experiment)}")
+            options.skipped.append(f"{name}, {task}: no folder has {needs}; {runs.experiment} says where it is")
             continue
         with contextlib.chdir(folder):
             for row in table.of(task).values():
@@ -103,12 +84,11 @@ def repeat(name: str, options: argparse.Namespace) -> int:
 
 
 def analyze(name: str, options: argparse.Namespace) -> int:
-    """Runs the script of Table 4, 5 or 6, and returns its exit status."""
     given = []
     for option, path in ANALYSES[name].items():
         folder = folder_with(options.data, [path])
         if folder is None:
-            options.skipped.append(f"{name}: no folder has {path}. {origin(FOLDER / f'{name}.py')}")
+            options.skipped.append(f"{name}: no folder has {path}; {FOLDER / name}.py says where it is")
             return 0
         given += [option, str(folder / path)]
     status: int = importlib.import_module(name).main(["--bilm", options.bilm, "--out", str(options.workdir), *given])
@@ -116,7 +96,6 @@ def analyze(name: str, options: argparse.Namespace) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Returns the options of the command, with the runs of each task."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("names", nargs="+", metavar="NAME", choices=(*NAMES, "all"), help=f"{', '.join(NAMES)}, or all")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")

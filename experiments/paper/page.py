@@ -17,19 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from claims import (
-    ENSEMBLES,
-    SYSTEMS,
-    TABLES,
-    Numbers,
-    Table,
-    claims,
-    interval,
-    paired,
-    part_of,
-    trained,
-    weights_of,
-)
+from claims import ENSEMBLES, SYSTEMS, TABLES, Numbers, Table, claims, interval, paired, part_of, trained, weights_of
 from elmo_jax.runs.result import plot
 from gains import Runs
 
@@ -57,7 +45,6 @@ Measured = Mapping[str, Mapping[str, Numbers]]  # by task, and by the paper's na
 
 
 def read(name: str) -> dict[str, Any]:
-    """Returns the contents of a JSON file of this folder; nothing if there is none."""
     path = FOLDER / name
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
@@ -78,13 +65,11 @@ def value(row: Numbers | None, part: str) -> str:
 
 
 def lines(cells: list[list[str]]) -> str:
-    """Returns rows of cells as a table in Markdown."""
     rows = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |") for row in rows)
 
 
 def rows_of(name: str, by_task: Measured) -> str:
-    """Returns a table of the paper with our numbers below it."""
     table = TABLES[name]
     cells = [["", *(head for task in by_task for head in (f"{task}, paper", f"{task}, here"))]]
     for label in table.rows:
@@ -108,7 +93,6 @@ def rows_of(name: str, by_task: Measured) -> str:
 
 
 def shares(by_task: Measured) -> str:
-    """Returns the numbers of Figure 1, and the plot if there is more than one share."""
     cells = [["", *by_task]]
     cells += [
         [label, *(value(rows.get(label), "dev") for rows in by_task.values())] for label in TABLES["figure1"].rows
@@ -119,7 +103,6 @@ def shares(by_task: Measured) -> str:
 
 
 def weights(by_task: Measured) -> str:
-    """Returns the weights of Figure 2, the mean over the seeds."""
     cells = [["", "input: token", "first", "second", "output: token", "first", "second"]]
     for task, rows in by_task.items():
         cells.append([task])
@@ -131,7 +114,6 @@ def weights(by_task: Measured) -> str:
 
 
 def fine_tuned() -> str:
-    """Returns the table of the biLM that is fine-tuned on the text of each task."""
     heads = ["perplexity, paper", "here", "biLM frozen", "fine-tuned", "difference, paper", "here"]
     cells = [["", *heads, "its LSTMs trained with the task"]]
     for task, rows in measured(TUNED).items():
@@ -160,12 +142,10 @@ def verdicts(name: str, by_task: Measured) -> list[list[str]]:
 
 
 def rendered(name: str, by_task: Measured) -> str:
-    """Returns a table or a figure of the paper with our numbers."""
     return {"figure1": shares, "figure2": weights}.get(name, lambda by_task: rows_of(name, by_task))(by_task)
 
 
 def filled(text: str) -> str:
-    """Returns a page with its tables made again."""
     tables = {name: by_task for name, table in TABLES.items() if (by_task := measured(table))}
     parts = {name: rendered(name, by_task) for name, by_task in tables.items()} | {"supplement": fine_tuned()}
     parts["claims"] = lines([HEAD, *(row for name, by_task in tables.items() for row in verdicts(name, by_task))])
@@ -177,7 +157,6 @@ def filled(text: str) -> str:
 
 
 def draw_shares(path: Path, by_task: Measured) -> None:
-    """Draws Figure 1: the dev score with and without ELMo over the percentage of the training examples."""
     with plot(path, 4.5 * len(by_task), 3.8) as figure:
         for axes, (task, rows) in zip(figure.subplots(1, len(by_task), squeeze=False)[0], by_task.items(), strict=True):
             ticks = sorted({float(label.split(", ")[1].rstrip("%")) for label in rows})

@@ -21,15 +21,11 @@ UNKNOWN = -1  # the class of a tag that the training set does not have, which is
 
 
 class Words(NamedTuple):
-    """The words of a dataset."""
-
     x: jax.Array  # float16 or float32 [N, M, F], the input of the classifier
     y: jax.Array  # int32 [N], the classes
 
 
 class Recipe(NamedTuple):
-    """The settings of the training of a classifier."""
-
     batch_size: int = 256  # the number of words per step
     learning_rate: float = 1e-3  # the constant learning rate of Adam
     epochs: int = 100  # the largest number of epochs
@@ -45,14 +41,7 @@ class Probed(NamedTuple):
 
 
 def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
-    """Returns the tags of the training set, and the tags of all parts as numbers.
-
-    Args:
-      parts: the tags of the words of the training set, of dev and of test.
-
-    Returns:
-      The distinct tags of the training set in alphabetical order, and int32 arrays with `UNKNOWN` for other tags.
-    """
+    """Returns the tags of the training set, the first part, in order, and those of all parts as int32 numbers."""
     names = sorted(set(parts[0]))
     numbers = {name: number for number, name in enumerate(names)}
     return names, [np.array([numbers.get(tag, UNKNOWN) for tag in tags], np.int32) for tags in parts]
@@ -61,23 +50,14 @@ def classes(parts: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]
 def train(parts: Sequence[Words], size: int, recipe: Recipe, seed: int) -> Probed:
     """Trains a classifier with Adam on the mean cross-entropy, and stops by its accuracy on dev.
 
-    With M > 1, the classifier also learns a weight per layer and reads the softmax-weighted sum of the layers.
-
-    Args:
-      parts: the words of the training set, at least one; of dev, which selects the epoch; and of test.
-      size: K.
-      recipe: the settings of the training.
-      seed: the random seed for the order of the words, which differs in each epoch.
+    The `parts` are the training set, dev, which selects the epoch, and test; `size` is K. With M > 1, the classifier
+    also learns a weight per layer and reads the softmax-weighted sum of the layers.
     """
     train, dev, test = parts
     random = np.random.default_rng(seed)
     optimizer = _adam(recipe.learning_rate)
     words, mixed, features = train.x.shape
-    params: Tree = {
-        "mix": jnp.zeros(mixed),
-        "kernel": jnp.zeros((features, size)),
-        "bias": jnp.zeros(size),
-    }
+    params: Tree = {"mix": jnp.zeros(mixed), "kernel": jnp.zeros((features, size)), "bias": jnp.zeros(size)}
     state = (params, optimizer.init(params))
     rows = min(recipe.batch_size, words)
     best = Probed(-1.0, -1.0, 0)
@@ -119,7 +99,6 @@ def _loss(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _logits(params: Tree, x: jax.Array) -> jax.Array:
-    """Maps inputs [B, M, F] to logits [B, K]."""
     weights = jax.nn.softmax(params["mix"])
     seen = jnp.einsum("m,bmf->bf", weights, x.astype(jnp.float32), precision=lax.Precision.HIGHEST)
     return jnp.dot(seen, params["kernel"], precision=lax.Precision.HIGHEST) + params["bias"]

@@ -23,25 +23,19 @@ Bars = Sequence[tuple[float, float, float]]  # the value of each layer and the e
 
 
 class Model(NamedTuple):
-    """A biLM, or the model that it is compared with, and its name in tables."""
-
     name: str
     bilm: EmbeddingBiLM | CoVe
 
 
 class Vectors(NamedTuple):
-    """The layers of some sentences on disk."""
-
     stored: Mapping[tuple[str, ...], np.ndarray] | LayerCache  # the numbers of each sentence, float16 [T, S]
     config: ModelConfig  # of the biLM
 
     def layers(self, stored: np.ndarray) -> np.ndarray:
-        """Maps stored numbers [n, S] to layers, float32 [L+1, n, 2P]."""
         return unpack_layers(stored[None], self.config, np)[0]
 
 
 def embed(folder: Path, bilm: Any, sentences: Sequence[tuple[str, ...]]) -> Vectors:
-    """Returns the layers of some sentences, computed first if they are not in the folder."""
     return Vectors(LayerCache(make(folder, bilm, sentences, "float16").files), bilm.config)
 
 
@@ -62,7 +56,6 @@ def script_parser(description: str, quick: str) -> argparse.ArgumentParser:
 
 
 def run_script(name: str, experiment: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> int:
-    """Runs the script of a table and returns the exit status, which is as that of `elmo-jax`."""
     keep_freed_memory()
     try:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -74,13 +67,7 @@ def run_script(name: str, experiment: Callable[[argparse.Namespace], None], opti
 
 
 def open_models(arguments: Sequence[str]) -> list[Model]:
-    """Opens the biLMs that a user gives, among which may be a CoVe.
-
-    The name of each is the last part of its path, or its whole path if two have the same last part.
-
-    Raises:
-      UserError: one of them is not a biLM, or one is given twice.
-    """
+    """Opens the biLMs that a user gives, or a CoVe, named by the last parts of their paths, or the paths if equal."""
     names = [_name(argument) for argument in arguments]
     unique = [name if names.count(name) == 1 else argument for name, argument in zip(names, arguments, strict=True)]
     for name in unique:
@@ -102,32 +89,20 @@ def _name(argument: str) -> str:
 
 
 def layer_name(layer: int) -> str:
-    """Returns the name of a layer in tables, which is the paper's."""
     words = ("token", "first", "second", "third", "fourth")
     return f"{words[layer]} layer" if layer < len(words) else f"layer {layer}"
 
 
-class Results:
-    """The results of the finished jobs of an experiment, each in a file of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        """Keeps the results in a folder, which may have those of earlier commands."""
-        self._folder = folder
-
-    def get(self, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Returns the result of a job, which is computed and kept if it is missing; both are JSON values.
-
-        Raises:
-          UserError: the file of the result is damaged.
-        """
-        path = self._folder / f"{digest_of(job)[:16]}.json"
-        try:
-            return read_checksummed_json(path, "delete it and run the experiment again")["result"]
-        except FileNotFoundError:
-            result = compute()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_checksummed_json(path, {"job": dict(job), "result": result})
-        return result
+def kept(folder: Path, job: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+    """Returns the result of a job, which is computed and kept in a folder if it is missing; both are JSON values."""
+    path = folder / f"{digest_of(job)[:16]}.json"
+    try:
+        return read_checksummed_json(path, "delete it and run the experiment again")["result"]
+    except FileNotFoundError:
+        result = compute()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checksummed_json(path, {"job": dict(job), "result": result})
+    return result
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -58,11 +58,7 @@ class SenseIndex:
 
 
 def read_index(path: Path) -> SenseIndex:
-    """Reads `index.sense`, whose lines have a sense key, a synset's offset, the sense's number and a count.
-
-    Raises:
-      UserError: the file cannot be read, or a line has another form.
-    """
+    """Reads `index.sense`, whose lines have a sense key, a synset's offset, the sense's number and a count."""
     numbers: dict[str, int] = {}
     for line in read_lines(path):
         if not (columns := line.text.split()):
@@ -88,41 +84,24 @@ class Instance:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, and its instances."""
-
     words: tuple[str, ...]
     instances: tuple[Instance, ...]
 
 
 class SenseCorpus(NamedTuple):
-    """The sentences of a corpus with senses."""
-
     sentences: list[Sentence]  # the sentences with at least one word, in the order of the files
     keys: int  # the number of sense keys in the files
     dropped: int  # the number of sense keys that were left out because they are not in the index of senses
 
     @property
     def instances(self) -> int:
-        """The number of words and expressions with a sense."""
         return sum(len(sentence.instances) for sentence in self.sentences)
-
-    @property
-    def words(self) -> int:
-        """The number of words."""
-        return sum(len(sentence.words) for sentence in self.sentences)
 
 
 def read_senses(path: Path, index: SenseIndex | None = None) -> SenseCorpus:
-    """Reads SemCor or another corpus with senses.
+    """Reads the folder of SemCor 3.0 (brown1, brown2, brownv), or a `.data.xml` of the framework or its folder.
 
-    Args:
-      path: the folder of SemCor 3.0's files (the parts brown1, brown2 and brownv); or a `.data.xml` of the framework,
-        decompressed by its suffix, or the folder with it.
-      index: the senses that are kept; other keys are dropped, and instances that have no other key. None keeps all, as
-        is needed for test sets.
-
-    Raises:
-      UserError: there is neither form, or a file is malformed.
+    Sense keys outside the index are dropped, and instances that have no other key; None keeps all, as for test sets.
     """
     texts = sorted(path.glob("*.data.xml*")) if path.is_dir() else [path]
     if len(texts) > 1:
@@ -205,7 +184,6 @@ def _read_framework(path: Path) -> Iterator[Sentence]:
 
 
 def _sentence(path: Path, element: ElementTree.Element, gold: dict[str, tuple[str, ...]]) -> Sentence:
-    """Returns the words of a sentence and its instances, whose keys are taken from `gold`."""
     words: list[str] = []
     instances = []
     for token in element:

@@ -58,7 +58,6 @@ def text_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fine-tunes the biLM, prints the perplexities, and returns the exit status, which is that of `elmo-jax`."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the experiment on a task")
     parser.add_argument("--bilm", required=True, metavar="BILM", help="a run, an export, a file or a packaged biLM")

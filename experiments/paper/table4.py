@@ -12,10 +12,8 @@ SemCor and of the biLM's vocabulary. `elmo-jax neighbours` does the same with an
 data      SemCor 3.0, from the page of Rada Mihalcea; GloVe's vectors, from the page of the Stanford NLP group
 hardware  2 CPU cores
 time      3 minutes for SemCor's 820,000 words with the packaged biLM, 20 s once they are embedded
-expected  the neighbours have the sense of the query: sport near sport, the theatre near the theatre
-measured  with the packaged biLM they do not: both lists mix sport and theatre, and the two sentences ("made a
-          spectacular play", "signed to do a Broadway play") are each other's first neighbours, with a cosine of 0.742.
-          The sport sentence that the paper prints is the fourth. The uses of "bank" in docs/tutorial.md do come apart
+expected  the neighbours have the sense of the query: sport near sport, the theatre near the theatre; with the packaged
+          biLM they do not (docs/results.md)
 """
 
 from __future__ import annotations
@@ -78,7 +76,6 @@ def nearest_types(vectors: Mapping[str, np.ndarray], word: str) -> list[str]:
 
 
 def print_neighbours(model: Model, sentences: Sequence[Sentence], queries: Sequence[Occurrence], folder: Path) -> None:
-    """Prints the neighbours of each query with the cosine, the sense in SemCor and the surrounding words."""
     text, senses = [sentence.words for sentence in sentences], senses_of(sentences)
     print(f"\nbiLM {model.name}, second layer", flush=True)
     results = nearest(folder, model.bilm, text, queries, NUMBER, LAYER)
@@ -91,7 +88,6 @@ def print_neighbours(model: Model, sentences: Sequence[Sentence], queries: Seque
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Prints the table."""
     models = open_models(options.bilm)
     sentences = read_senses(options.semcor).sentences
     queries = [query(sentences, text) for text in PAPER]
@@ -109,7 +105,6 @@ def experiment(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status."""
     quick = f"search only {QUICK_SENTENCES} sentences with the word and the first {QUICK_SENTENCES}"
     parser = script_parser(__doc__, quick)
     parser.add_argument(

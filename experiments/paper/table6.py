@@ -14,10 +14,7 @@ data      UD English EWT, from the page of Universal Dependencies; the Penn Tree
 hardware  2 CPU cores
 time      1 minute to embed 248,593 words with the packaged biLM, and about a minute per row and column of tags,
           next to another job
-expected  the first layer above the second, and both above the token layer
-measured  with the packaged biLM, test accuracy of UPOS 88.80, 94.22 and 93.97 for the token layer and the LSTM
-          layers, of XPOS 86.98, 93.45 and 93.42: the first LSTM layer leads on UPOS, by 0.25 ± 0.08 on test and by
-          0.13 ± 0.03 on dev, and not on XPOS (0.03 ± 0.06 and 0.03 ± 0.04). With --more, XPOS 93.63 for the mix
+expected  the first layer above the second, and both above the token layer; docs/results.md has what was measured
 
 Shapes: N words, M layers that are mixed, F numbers per layer.
 """
@@ -29,7 +26,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,18 +38,7 @@ from elmo_jax.tasks.core.run import shown, statistics
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.pos.task import read_conllu, read_penn
 from probe import Recipe, Words, classes, train
-from results import (
-    Model,
-    Results,
-    Vectors,
-    draw_layers,
-    embed,
-    layer_name,
-    open_models,
-    run_script,
-    script_parser,
-    table,
-)
+from results import Model, Vectors, draw_layers, embed, kept, layer_name, open_models, run_script, script_parser, table
 
 PARTS = ("train", "dev", "test")
 SECTIONS = {"train": range(0, 19), "dev": range(19, 22), "test": range(22, 25)}
@@ -71,26 +57,11 @@ View = Callable[[np.ndarray], np.ndarray]  # selects the input of a classifier: 
 Trained = list[dict[str, float]]  # the accuracies on dev and on test and the epoch, for each seed
 
 
-class Tagged(NamedTuple):
-    """The sentences of a treebank for each of `PARTS`, with the tags of one column."""
-
-    name: str
-    parts: tuple[list[TaggedSentence], ...]
-
-    def first(self, sentences: int) -> Tagged:
-        """Returns the first sentences of each part."""
-        return Tagged(self.name, tuple(part[:sentences] for part in self.parts))
-
-    def words(self) -> list[list[tuple[str, ...]]]:
-        """Returns the words of each sentence of each part."""
-        return [[tuple(example.tokens) for example in part] for part in self.parts]
-
-    def tags(self) -> list[list[str]]:
-        """Returns the tags of each part, those of its sentences one after another."""
-        return [[tag for example in part for tag in example.tags] for part in self.parts]
+# The sentences of each of `PARTS`, by the name of their column of tags; the columns share the words.
+Treebank = dict[str, list[list[TaggedSentence]]]
 
 
-def read_ewt(folder: Path) -> list[Tagged]:
+def read_ewt(folder: Path) -> Treebank:
     """Reads both columns of tags of a folder of Universal Dependencies, whose files end in `train.conllu` and so on."""
     paths = []
     for part in PARTS:
@@ -98,13 +69,10 @@ def read_ewt(folder: Path) -> list[Tagged]:
         if len(matches) != 1:
             raise UserError(f"{folder}: expected one file *{part}.conllu, found {len(matches)}")
         paths.append(matches[0])
-    return [
-        Tagged(f"EWT {column.upper()}", tuple(read_conllu(path, column) for path in paths))
-        for column in ("xpos", "upos")
-    ]
+    return {f"EWT {column.upper()}": [read_conllu(path, column) for path in paths] for column in ("xpos", "upos")}
 
 
-def read_ptb(folder: Path) -> list[Tagged]:
+def read_ptb(folder: Path) -> Treebank:
     """Reads the sections 00 to 24 of the Wall Street Journal, each of which is a folder of `.pos` files."""
     parts = []
     for part, sections in SECTIONS.items():
@@ -115,16 +83,14 @@ def read_ptb(folder: Path) -> list[Tagged]:
                 raise UserError(f"{folder / f'{section:02}'}: expected .pos files of section {section} ({part})")
             examples += [example for path in paths for example in read_penn(path)]
         parts.append(examples)
-    return [Tagged("PTB", tuple(parts))]
+    return {"PTB": parts}
 
 
 def layer_view(layer: int) -> str:
-    """Returns the name of the input of a classifier of one layer."""
     return f"biLM, {layer_name(layer)}"
 
 
 def views(model: Model, more: bool) -> dict[str, View]:
-    """Returns the inputs of classifiers by their name in the table."""
     lstm = model.bilm.config.lstm
     views: dict[str, View] = {
         layer_view(layer): lambda layers, layer=layer: layers[layer][:, None] for layer in range(lstm.layers + 1)
@@ -137,61 +103,43 @@ def views(model: Model, more: bool) -> dict[str, View]:
     return views
 
 
-class Seen:
-    """The inputs of classifiers for the words of a treebank, which are read only if some work is not finished."""
-
-    def __init__(self, model: Model, folder: Path, words: Sequence[Sequence[tuple[str, ...]]]) -> None:
-        """Keeps the folder of the vectors and the sentences of each part."""
-        self._model, self._folder, self._words = model, folder, words
-        self._vectors: Vectors | None = None
-        self._last: tuple[View | None, list[jax.Array]] = (None, [])
-
-    def __call__(self, view: View) -> list[jax.Array]:
-        """Returns the inputs [N, M, F] of each part; those of the last view are kept."""
-        if self._vectors is None:
-            sentences = [sentence for part in self._words for sentence in part]
-            self._vectors = embed(self._folder, self._model.bilm, sentences)
-        if self._last[0] is not view:
-            self._last = (None, [])  # so that two views are not in memory at once
-            self._last = (view, [self._input(self._vectors, view, part) for part in self._words])
-        return self._last[1]
-
-    def _input(self, vectors: Vectors, view: View, sentences: Sequence[tuple[str, ...]]) -> jax.Array:
-        parts = [view(vectors.layers(vectors.stored[words])).astype(np.float16) for words in sentences if words]
-        return jnp.asarray(np.concatenate(parts))
-
-
 def run(
-    model: Model, treebank: Sequence[Tagged], options: argparse.Namespace, recipe: Recipe, seeds: int, results: Results
+    model: Model, treebank: Treebank, options: argparse.Namespace, recipe: Recipe, seeds: int
 ) -> dict[str, dict[str, Trained]]:
-    """Returns the results of each column of tags and each view; the columns share the treebank's words."""
-    seen = Seen(model, options.out / "vectors", treebank[0].words())
-    digests = {tagged.name: digest_of(repr(tagged.parts)) for tagged in treebank}
-    trained: dict[str, dict[str, Trained]] = {tagged.name: {} for tagged in treebank}
-    for name, view in views(model, options.more).items():
-        for tagged in treebank:
-            names, numbers = classes(tagged.tags())
+    """Returns the results of each column of tags and each view."""
+    words = [[tuple(example.tokens) for example in part] for part in next(iter(treebank.values()))]
+    trained: dict[str, dict[str, Trained]] = {column: {} for column in treebank}
+    folder = options.out / "table6"
 
-            def one(seed: int, view: View = view, names: list[str] = names, numbers: Any = numbers) -> dict[str, Any]:
-                parts = [Words(x, jnp.asarray(y)) for x, y in zip(seen(view), numbers, strict=True)]
+    @functools.cache  # the vectors are read only if some work is not finished
+    def vectors() -> Vectors:
+        return embed(options.out / "vectors", model.bilm, [sentence for part in words for sentence in part])
+
+    def inputs_of(view: View) -> list[jax.Array]:
+        def of_sentence(sentence: tuple[str, ...]) -> np.ndarray:
+            return view(vectors().layers(vectors().stored[sentence])).astype(np.float16)
+
+        return [jnp.asarray(np.concatenate([of_sentence(s) for s in part if s])) for part in words]
+
+    for name, view in views(model, options.more).items():
+        inputs = functools.cache(functools.partial(inputs_of, view))  # [N, M, F] of each part
+        for column, parts in treebank.items():
+            names, numbers = classes([[tag for example in part for tag in example.tags] for part in parts])
+
+            def one(seed: int, inputs: Any = inputs, names: list[str] = names, numbers: Any = numbers) -> Any:
+                parts = [Words(x, jnp.asarray(y)) for x, y in zip(inputs(), numbers, strict=True)]
                 return train(parts, len(names), recipe, seed)._asdict()
 
-            job = {"bilm": model.bilm.fingerprint, "data": digests[tagged.name], "recipe": list(recipe), "view": name}
-            of_seeds = [results.get({**job, "seed": seed}, functools.partial(one, seed)) for seed in range(seeds)]
-            trained[tagged.name][name] = of_seeds
-            print(f"{model.name}, {tagged.name}: {name}: {shown(of(of_seeds, 'test'))}", flush=True)
+            data = digest_of(repr(parts))
+            job = {"bilm": model.bilm.fingerprint, "data": data, "recipe": list(recipe), "view": name}
+            of_seeds = [kept(folder, {**job, "seed": seed}, functools.partial(one, seed)) for seed in range(seeds)]
+            trained[column][name] = of_seeds
+            print(f"{model.name}, {column}: {name}: {shown(of(of_seeds, 'test'))}", flush=True)
     return trained
 
 
 def of(trained: Trained, key: str) -> dict[str, Any]:
-    """Returns the mean, the standard deviation and the number of the seeds' results."""
     return statistics([result[key] for result in trained])
-
-
-def with_deviation(values: Sequence[float]) -> dict[str, Any]:
-    """Returns the mean and the standard deviation, which is 0 for one seed."""
-    moments = statistics(values)
-    return moments | {"sd": moments["sd"] or 0.0}
 
 
 def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> str:
@@ -200,11 +148,11 @@ def gain(of_model: Mapping[str, Trained], upper: int, lower: int, part: str) -> 
     if views[0] is None or views[1] is None:
         return ""
     pairs = zip(*views, strict=True)
-    return "{mean:+.2f} ± {sd:.2f}".format(**with_deviation([x[part] - y[part] for x, y in pairs]))
+    return "{mean:+.2f} ± {sd:.2f}".format(**statistics([x[part] - y[part] for x, y in pairs]))
 
 
 def report(tagged: str, results: Mapping[str, Mapping[str, Trained]]) -> str:
-    """Returns the paper's table with the measured accuracies; `found` has the seeds' results by model and view."""
+    """Returns the paper's table with the measured accuracies."""
     columns = [(model, part) for model in results for part in ("test", "dev")]
     rows = [["accuracy in percent", "paper (PTB)", *(f"{model}, {part}" for model, part in columns)]]
     rows += [[name, f"{value:.1f}", *("" for _ in columns)] for name, value in OTHERS.items()]
@@ -219,15 +167,11 @@ def report(tagged: str, results: Mapping[str, Mapping[str, Trained]]) -> str:
 
 
 def bars(of_model: Mapping[str, Trained]) -> list[tuple[float, float, float]]:
-    """Returns the test accuracy of each layer and the ends of its error bar for the plot."""
-    moments = [
-        with_deviation([r["test"] for r in trained]) for view, trained in of_model.items() if view.startswith("biLM, ")
-    ]
+    moments = [of(trained, "test") for view, trained in of_model.items() if view.startswith("biLM, ")]
     return [(f["mean"], f["mean"] - f["sd"], f["mean"] + f["sd"]) for f in moments]
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Returns the options of the command."""
     quick = f"read only the first {QUICK_SENTENCES} sentences of each file, with {QUICK_SEEDS} seeds"
     parser = script_parser(__doc__, quick)
     parser.add_argument("--ewt", type=Path, metavar="DIR", help="the folder of UD English EWT")
@@ -237,35 +181,35 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.ewt is None and options.ptb is None:
         parser.error("give --ewt or --ptb")
-    if options.seeds < 1:
-        parser.error("--seeds: expected at least 1")
+    if options.seeds < 2:
+        parser.error("--seeds: expected at least 2, for a standard deviation")
     return options
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """Runs what is not finished and prints the tables."""
     models = open_models(options.bilm)
     treebanks = [read_ewt(options.ewt)] if options.ewt else []
     treebanks += [read_ptb(options.ptb)] if options.ptb else []
     recipe, seeds = Recipe(), options.seeds
     if options.quick:
         recipe, seeds = recipe._replace(epochs=QUICK_EPOCHS), QUICK_SEEDS
-        treebanks = [[tagged.first(QUICK_SENTENCES) for tagged in treebank] for treebank in treebanks]
-    results = Results(options.out / "table6")
+        treebanks = [
+            {column: [part[:QUICK_SENTENCES] for part in parts] for column, parts in treebank.items()}
+            for treebank in treebanks
+        ]
     panels: dict[str, dict[str, Any]] = {}
     for treebank in treebanks:
-        measured = {model.name: run(model, treebank, options, recipe, seeds, results) for model in models}
-        for tagged in treebank:
-            of_models = {model: of_model[tagged.name] for model, of_model in measured.items()}
-            print(f"\n{report(tagged.name, of_models)}")
-            paper = {"paper": [(value, value, value) for value in PAPER.values()]} if tagged.name == "PTB" else {}
+        measured = {model.name: run(model, treebank, options, recipe, seeds) for model in models}
+        for column in treebank:
+            of_models = {model: of_model[column] for model, of_model in measured.items()}
+            print(f"\n{report(column, of_models)}")
+            paper = {"paper": [(value, value, value) for value in PAPER.values()]} if column == "PTB" else {}
             lines = {model: bars(of_model) for model, of_model in of_models.items()}
-            panels[f"tags, {tagged.name}, accuracy (Table 6)"] = {**paper, **lines}
+            panels[f"tags, {column}, accuracy (Table 6)"] = {**paper, **lines}
     draw_layers(options.out / "table6.png", panels)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the experiment and returns the exit status."""
     return run_script("table6", experiment, parse(arguments))
 
 

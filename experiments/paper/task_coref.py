@@ -2,13 +2,7 @@
 
 OntoNotes 5.0 is LDC2013T19; the columns of CoNLL-2012 are made from it with the scripts of the shared task, and the
 files of each part joined into one. The word vectors are those of nlp.stanford.edu/projects/glove (PDDL) and Turian's of
-50 numbers, from the page of the original program. With the paper's biLM:
-
-    elmo-jax task train --config experiments/paper/task_coref.py --workdir runs/paper_coref \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-Without the last two options the same command trains the baseline.
+50 numbers, from the page of the original program. The command is in `README.md`.
 """
 
 from ml_collections import ConfigDict

@@ -1,13 +1,7 @@
 """Named entities of CoNLL-2003 as in the paper: F1 on the test set 92.22 ± 0.10 with ELMo, 90.15 without.
 
 CoNLL-2003 is made from the Reuters corpus (RCV1, from NIST); the SENNA vectors come with SENNA 3.0, its words and its
-numbers joined line by line into `senna.txt`. With the paper's biLM:
-
-    elmo-jax task train --config experiments/paper/task_ner.py --workdir runs/paper_ner \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-Without the last two options the same command trains the baseline.
+numbers joined line by line into `senna.txt`. The command is in `README.md`.
 """
 
 from ml_collections import ConfigDict

@@ -1,13 +1,10 @@
 """Textual entailment on SNLI as in the paper: accuracy on the test set 88.7 ± 0.17 with ELMo, 88.0 without.
 
-SNLI is that of `experiments/task_snli.py`, and the word vectors those of nlp.stanford.edu/projects/glove (PDDL). With
-the paper's biLM, better after one epoch of fine-tuning on the training sentences (`elmo-jax finetune`):
+SNLI is that of `experiments/task_snli.py`, and the word vectors those of nlp.stanford.edu/projects/glove (PDDL). The
+command is in `README.md`.
 
-    elmo-jax task train --config experiments/paper/task_snli.py --workdir runs/paper_snli \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-The baseline has no such options, but `--config.model.attention_dropout=0.0 --config.model.matrix_penalty=0.0`.
+The biLM is better after one epoch of fine-tuning on the training sentences (`elmo-jax finetune`). The baseline has
+`--config.model.attention_dropout=0.0 --config.model.matrix_penalty=0.0`.
 """
 
 from ml_collections import ConfigDict

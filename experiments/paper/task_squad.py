@@ -1,14 +1,9 @@
 """Question answering on SQuAD 1.1 as in the paper: F1 on the test set 85.8 with ELMo, 81.1 without.
 
 TFDS prepares SQuAD (CC BY-SA 4.0). Its test set is not public, so the metrics are those on dev: 85.6 and 80.8. The word
-vectors are those of nlp.stanford.edu/projects/glove (PDDL). With the paper's biLM:
+vectors are those of nlp.stanford.edu/projects/glove (PDDL). The command is in `README.md`.
 
-    elmo-jax task train --config experiments/paper/task_squad.py --workdir runs/paper_squad \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-Without the last two options the same command trains the baseline. The paper's ensemble has 11 models:
-`--config.seeds='(0,1,2,3,4,5,6,7,8,9,10)'`.
+The paper's ensemble has 11 models: `--config.seeds='(0,1,2,3,4,5,6,7,8,9,10)'`.
 """
 
 from ml_collections import ConfigDict

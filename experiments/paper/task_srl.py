@@ -1,15 +1,10 @@
 """Semantic roles of CoNLL-2012 as in the paper: F1 on the test set 84.6 with ELMo, 81.4 without.
 
 OntoNotes 5.0 is LDC2013T19; the columns of CoNLL-2012 are made from it with the scripts of the shared task, and the
-files of each part joined into one. The word vectors are those of nlp.stanford.edu/projects/glove (PDDL). With the
-paper's biLM:
+files of each part joined into one. The word vectors are those of nlp.stanford.edu/projects/glove (PDDL). The command is
+in `README.md`.
 
-    elmo-jax task train --config experiments/paper/task_srl.py --workdir runs/paper_srl \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-Without the last two options the same command trains the baseline. AllenNLP's model has ELMo alone:
-`--config.word_vectors.path= --config.word_vectors.dim=0`.
+AllenNLP's model has ELMo alone: `--config.word_vectors.path= --config.word_vectors.dim=0`.
 """
 
 from ml_collections import ConfigDict

@@ -1,14 +1,10 @@
 """Sentiment in five classes as in the paper: accuracy on the test set 54.7 ± 0.5 with ELMo, 51.4 without.
 
 The trees are those of `experiments/task_sst.py`, and the word vectors those of nlp.stanford.edu/projects/glove (PDDL).
-With the paper's biLM:
+The command is in `README.md`.
 
-    elmo-jax task train --config experiments/paper/task_sst.py --workdir runs/paper_sst \
-        --config.bilm=elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 \
-        --config.bilm_options=elmo_2x4096_512_2048cnn_2xhighway_options.json
-
-The baseline has no such options, and `--config.model.input_dropout=0.25`. AllenNLP's output layers, which have two
-thirds of its 41 million parameters, are `--config.model.output=maxout`.
+The baseline has `--config.model.input_dropout=0.25`. AllenNLP's output layers, which have two thirds of its 41 million
+parameters, are `--config.model.output=maxout`.
 """
 
 from ml_collections import ConfigDict

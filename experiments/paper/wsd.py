@@ -19,8 +19,6 @@ Predictions = list[str | None]  # a sense key per instance; None if WordNet does
 
 
 class ClassMeans(NamedTuple):
-    """The mean vector of each sense."""
-
     rows: dict[str, int]  # the row of each sense key
     directions: np.ndarray  # float32 [L+1, K, 2P], the mean vectors divided by their lengths
 
@@ -45,12 +43,7 @@ def instance_vectors(vectors: Vectors, sentences: Sequence[Sentence]) -> np.ndar
 
 
 def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
-    """Returns the mean vector of each sense over its occurrences; an instance with several keys counts for each.
-
-    Args:
-      vectors: the layers of the sentences.
-      sentences: the sentences of the training corpus, which has at least one instance.
-    """
+    """Returns the mean vector of each sense over its occurrences; an instance with several keys counts for each."""
     keys = [key for sentence in sentences for instance in sentence.instances for key in instance.keys]
     rows = {key: row for row, key in enumerate(dict.fromkeys(keys))}
     sums = np.zeros((len(rows), vectors.stored[sentences[0].words].shape[1]), np.float32)
@@ -66,20 +59,10 @@ def class_means(vectors: Vectors, sentences: Sequence[Sentence]) -> ClassMeans:
 def predict(
     index: SenseIndex, means: ClassMeans, vectors: Vectors, sentences: Sequence[Sentence]
 ) -> tuple[list[Predictions], int]:
-    """Predicts a sense for each instance with each layer.
+    """Predicts a sense for each instance with each of the L + 1 layers.
 
     The predicted sense is that with the nearest mean by cosine among the senses of the instance's lemma and part of
-    speech, or WordNet's first sense if none of these has a mean.
-
-    Args:
-      index: the senses of each lemma.
-      means: the means of the training corpus.
-      vectors: the layers of the sentences.
-      sentences: the sentences of the test set.
-
-    Returns:
-      The predictions of each of the L + 1 layers, and the number of instances that have the first sense because none of
-      their senses has a mean.
+    speech, or WordNet's first sense if none of these has a mean; the number of such instances is returned too.
     """
     instances = [instance for sentence in sentences for instance in sentence.instances]
     layers = vectors.layers(instance_vectors(vectors, sentences))  # [L+1, I, 2P]
@@ -107,22 +90,13 @@ def first_senses(index: SenseIndex, sentences: Sequence[Sentence]) -> Prediction
 
 
 def right(predictions: Predictions, sentences: Sequence[Sentence]) -> np.ndarray:
-    """Returns whether each prediction is among the keys of its instance, bool [I].
-
-    Every instance has a prediction, so precision, recall and F1 all equal the mean of the result.
-    """
+    """Returns whether each prediction is right, bool [I]; the mean is precision, recall and F1, as none is missing."""
     instances = [instance for sentence in sentences for instance in sentence.instances]
     return np.array([key in i.keys for key, i in zip(predictions, instances, strict=True)], bool)
 
 
 def score(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Score:
-    """Returns the mean of some values in percent, with its interval by a bootstrap over the values.
-
-    Args:
-      values: [I], the results of `right`, or the differences between the results of two systems for the same instances.
-      resamples: the number of times that I instances are drawn with replacement.
-      seed: the random seed.
-    """
+    """Returns the mean of `right`, or of the differences between two systems, [I], with its bootstrap interval."""
     distinct, counts = np.unique(values.astype(np.float64), return_counts=True)
     # Drawing instances one by one is equivalent to drawing the number of times that each value occurs.
     draws = np.random.default_rng(seed).multinomial(len(values), counts / len(values), resamples)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmo_jax import UserError
-from experiments.paper.results import Results, draw_layers, layer_name, open_models, table
+from experiments.paper.results import draw_layers, kept, layer_name, open_models, table
 from experiments.paper.table4 import nearest_types
 from tests.analysis.texts import CONFIG, write_bilm
 
@@ -35,14 +35,14 @@ def test_biLMs_are_called_by_the_last_part_of_their_path(tmp_path: Path) -> None
 
 def test_finished_work_is_not_done_again(tmp_path: Path) -> None:
     folder, job = tmp_path / "table", {"bilm": "a", "seed": 0}
-    assert Results(folder).get(job, lambda: [1.5, "x"]) == [1.5, "x"]
-    assert Results(folder).get(job, lambda: pytest.fail("done again")) == [1.5, "x"]
-    assert Results(folder).get(job | {"seed": 1}, lambda: [2]) == [2]
+    assert kept(folder, job, lambda: [1.5, "x"]) == [1.5, "x"]
+    assert kept(folder, job, lambda: pytest.fail("done again")) == [1.5, "x"]
+    assert kept(folder, job | {"seed": 1}, lambda: [2]) == [2]
     first, second = sorted(folder.iterdir(), key=lambda path: json.loads(path.read_text())["job"]["seed"])
     assert json.loads(second.read_text())["result"] == [2]
     first.write_text("[")
     with pytest.raises(UserError, match="json: damaged.*delete it and run the experiment again"):
-        Results(folder).get(job, lambda: 1)
+        kept(folder, job, lambda: 1)
 
 
 def test_a_table_is_aligned() -> None:

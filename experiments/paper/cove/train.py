@@ -125,7 +125,6 @@ class Training:
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    """Trains, or resumes, and returns the perplexities and what they are of."""
     pairs = {part: read_pairs(options.data, name) for part, name in PARTS.items()}
     glove = options.glove if options.glove == PACKAGED else str(Path(options.glove).absolute())
     words = {word for part in pairs.values() for english, _ in part for word in english}
@@ -163,7 +162,6 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains, prints the perplexities, and returns the exit status, which is as that of `elmo-jax`."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of Multi30k's files")
     parser.add_argument("--glove", required=True, metavar="FILE", help=f"a text file of GloVe, or {PACKAGED}")

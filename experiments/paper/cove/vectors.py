@@ -45,7 +45,6 @@ class CoVe:
 
     @property
     def config(self) -> ModelConfig:
-        """The sizes of the layers."""
         size = len(self.params["layer_1"]["forward"]["bias"]) // 4
         return ModelConfig(lstm=LSTMConfig(cells=size, projection=size, skip_connections=False))
 
