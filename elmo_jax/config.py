@@ -19,7 +19,7 @@ ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
 _HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
-TRACKERS = ("tensorboard", "wandb", "trackio")
+TRACKERS = ("tensorboard", "wandb")
 WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
@@ -164,7 +164,7 @@ class TrainConfig:
         (), "The first step to trace with JAX's profiler, and the number of steps.", least=1, most=LARGEST_INTEGER
     )
     trackers: tuple[str, ...] = setting(
-        ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb or trackio."
+        ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb."
     )
     watchdog: float = setting(
         30.0, "Minutes without a step (tenfold for other work) that end the process; 0: never.", least=0, most=1e6
