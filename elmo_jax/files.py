@@ -37,10 +37,6 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
 
     Every such path goes through this function, or through `local`, `anywhere`, `absolute` or `listed`, which call it.
     It is on this machine, and may begin with `~` or `~user`, or in a bucket (`gs://…`).
-
-    Raises:
-      UserError: the path is empty or another URL, it has characters that the locale does not have, there is no such
-        user, or the package that reads buckets is missing.
     """
     text = os.fspath(path)
     if not text.strip() or "\0" in text:
@@ -74,7 +70,6 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
-    """Returns a path on this machine; raises `UserError` as `parse_path`, and for a path in a bucket."""
     parsed = parse_path(path)
     if in_bucket(parsed):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
@@ -99,7 +94,6 @@ def named(text: str) -> tuple[str, str]:
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path; raises `UserError` as `parse_path`."""
     parsed = parse_path(path)
     return parsed if in_bucket(parsed) else epath.Path(os.path.abspath(parsed))
 
@@ -124,7 +118,6 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
 
 
 def make_folder_of(path: AnyPath) -> None:
-    """Makes the folder that a file is to be written in, or raises `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -132,20 +125,15 @@ def make_folder_of(path: AnyPath) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: AnyPath, value: Any) -> None:
-    """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def write_checksummed_json(path: AnyPath, value: dict[str, Any], covered: Covered = dict) -> None:
-    """Writes a JSON object with a seal, the SHA-256 of the part of it that `covered` returns, by default all of it.
-
-    Every JSON file that is read again is written in this way.
-    """
+    """Writes a JSON object with a seal, the SHA-256 of the part of it that `covered` returns, by default all of it."""
     version = FORMAT_VERSIONS.get(path.name, 1)
     write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
 
@@ -177,7 +165,6 @@ def digest_of(value: Any) -> str:
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Writes a file, completely or not at all."""
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
@@ -219,7 +206,6 @@ def writing(path: AnyPath) -> Iterator[None]:
 
 
 def shown_bytes(size: float) -> str:
-    """Returns a number of bytes for a person to read."""
     unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e6 else (1e3, "kB")
     return f"{size / unit:,.1f} {name}"
 
