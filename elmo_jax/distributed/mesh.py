@@ -53,10 +53,7 @@ def check_not_forked() -> None:
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Makes a mesh from the given devices, or else from all devices of all processes.
-
-    The devices of a process are adjacent in the mesh.
-    """
+    """Makes a mesh of the given or of all devices, in which those of a process are adjacent."""
     check_not_forked()
     devices = sorted(devices or jax.devices(), key=lambda device: (device.process_index, device.id))
     group = len(devices) if len(devices) <= GROUP else math.gcd(len(devices), GROUP)
@@ -84,7 +81,6 @@ def local_rows(rows: int, mesh: Mesh) -> range:
 
 
 def named_shardings(specs: Any, mesh: Mesh) -> Any:
-    """Returns a tree of partition specs as a tree of shardings over the mesh."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 

@@ -67,7 +67,6 @@ class InBackground:
         self._thread.start()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands over the metrics of one step, unless the tracker has failed."""
         if not self._thread.is_alive():
             return
         try:
@@ -76,7 +75,6 @@ class InBackground:
             self._warn(f"does not answer; its metrics from step {step} on are lost")
 
     def close(self) -> None:
-        """Waits until the tracker has ended, but not longer than half a minute."""
         try:
             self._records.put_nowait(None)
         except queue.Full:
@@ -102,7 +100,6 @@ class InBackground:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises `UserError` if the package of a tracker is not installed."""
     if "wandb" in names and importlib.util.find_spec("wandb") is None:
         raise UserError("train.trackers: wandb is not installed; run: pip install 'elmo_jax[wandb]'")
 
@@ -156,7 +153,6 @@ class _GrowingFile:
         self._written = -1  # the bytes that are in the file; -1 to write it whole, which never leaves half a file
 
     def flush(self) -> None:
-        """Writes the content. Raises OSError or, in a bucket, any exception of its client."""
         before, self._written = self._written, -1
         is_object = in_bucket(self._path)
         if before < 0 or (is_object and before < len(self.content)):
@@ -238,10 +234,9 @@ class MetricsLog(Records):
                 self._events.content += part + struct.pack("<I", masked_crc32c(part))
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
-        """Adds the perplexity of a text at a step to `evaluations.json`, after all metrics have been written."""
         super().add_evaluation(text, step, perplexity)
         self._has_evaluations = True
-        self.flush()
+        self.flush()  # the metrics first
 
     def flush(self) -> None:
         """Brings the files up to date; what fails is reported once, and tried again later."""
