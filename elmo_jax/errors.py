@@ -25,6 +25,8 @@ _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (requ
 
 
 def reason_of(error: BaseException) -> str:
+    if number := ERROR_NUMBER.search(str(error)):
+        return os.strerror(int(number[1]))
     text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:200]
 
