@@ -83,10 +83,7 @@ def anywhere(path: str | os.PathLike[str]) -> AnyPath:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Divides `NAME=SOURCE`, a source of text with a name, into both; the name is empty for a source without one.
-
-    A name has up to 64 letters, digits, `_`, `-` and `.`. The path or glob of files that exist is never divided.
-    """
+    """Divides `NAME=SOURCE` into both; the name is empty for a source without one, and for files that exist."""
     match = _NAMED.fullmatch(text)
     if match is None or local(text).exists() or glob.glob(str(local(text))):
         return "", text
@@ -99,10 +96,7 @@ def absolute(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def listed(paths: str) -> list[str]:
-    """Returns the paths in a text of several, which commas separate, except those in brackets (a slice or titles).
-
-    The name of a file that is given alone may have a comma.
-    """
+    """Returns the paths in a text of several, separated by commas that are not in brackets (a slice or titles)."""
     parts = [paths] if paths.strip() and local(paths).exists() else _COMMA.split(paths)
     return [name for name in map(str.strip, parts) if name]
 
@@ -181,8 +175,7 @@ def atomic_file(path: AnyPath) -> Iterator[Path]:
     """Yields the path of a temporary file next to `path`, and renames the file to `path` at the end.
 
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
-    the file is renamed, so that even a loss of power cannot leave a partial file. Of several processes that write the
-    file at the same time, the last one wins.
+    the file is renamed, so that even a loss of power cannot leave a partial file. The last of several writers wins.
     """
     path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -267,10 +260,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """A context that one process at a time is in; others wait for it to end, unless the file system has no `flock`.
-
-    The file to lock is made if it is absent, and stays.
-    """
+    """A context that one process at a time is in; others wait for it to end, unless the file system has no `flock`."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if try_flock(lock) is False:
@@ -286,10 +276,7 @@ _NO_FLOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.
 
 
 def try_flock(descriptor: int) -> bool | None:
-    """Takes the lock of an open file, which the operating system releases when the file is closed.
-
-    Returns whether this process has the lock now; None if the file system has no locks.
-    """
+    """Takes the lock of an open file, and returns whether this process has it; None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -151,16 +151,14 @@ class Stopped:
 
 
 class StopSignals:
-    """A context whose `received` is the first of `_SAVING`, or None. An ignored SIGHUP, as under nohup, stays ignored.
-
-    A second signal has its usual effect, unless it comes within `SAME_SECONDS` of the first.
-    """
+    """A context whose `received` is the first of `_SAVING`, or None; a second signal has its usual effect."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._first = 0.0  # when it was received
 
     def __enter__(self) -> Self:
+        # An ignored SIGHUP, as under nohup, stays ignored.
         taken = [n for n in _SAVING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
         self._old = {number: signal.signal(number, self._receive) for number in map(int, taken)}
         _acknowledged.update(self._old)

@@ -88,17 +88,14 @@ downloaded = _path(lambda name: files.local(_fetched(name)))
 def output(text: str) -> Path:
     """Returns the path of a file to be written, whose folder must exist, so that nothing is computed in vain."""
     path = local(text)
-    try:
-        if path.is_dir():
-            raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
-        exists, above = path.exists(), path.parent
-        if not above.is_dir():
-            raise argparse.ArgumentTypeError(f"no folder {str(above)!r}; make it first")
-        # An existing file is replaced, which needs the permission to write into its folder.
-        if not os.access(above if not exists or path.is_file() else path, os.W_OK):
-            raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written ({error.strerror})") from None
+    if os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
+    if not os.path.isdir(path.parent):
+        raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
+    # An existing file is replaced, which needs the permission to write into its folder; a device is not.
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    if not os.access(path if is_device else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
     return path
 
 

@@ -86,32 +86,23 @@ def named_shardings(specs: Any, mesh: Mesh) -> Any:
 
 def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     """Makes global arrays from the parts of this process's devices; of a replicated array, from all of it."""
-
-    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array)
-
     with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers
-        return jax.tree.map(one, arrays, specs)
+        return jax.tree.map(jax.make_array_from_process_local_data, named_shardings(specs, mesh), arrays)
 
 
 def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     """Makes global arrays from arrays that every process holds in full."""
 
-    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+    def one(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
-    return jax.tree.map(one, arrays, specs)
+    return jax.tree.map(one, arrays, named_shardings(specs, mesh))
 
 
 def gather(tree: Any) -> Any:
     """Returns the full arrays of a tree on every host, divided or not. Every process must call this function."""
-
-    def one(array: jax.Array) -> np.ndarray:
-        if array.is_fully_addressable or array.is_fully_replicated:
-            return np.asarray(jax.device_get(array))
-        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-    return jax.tree.map(one, tree)
+    with jax.transfer_guard("allow"):
+        return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def local_part(array: jax.Array, axis: int = 0) -> np.ndarray:

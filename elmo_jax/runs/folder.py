@@ -34,12 +34,8 @@ def open_workdir(
 ) -> None:
     """Claims a folder, which may be absent or empty, for a run, or verifies that it belongs to this run.
 
-    The `config` is a dataclass of settings, of which those with the dotted keys `changeable` may differ between two
-    launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus. The versions of the
-    installed `packages` whose code the run imports are recorded.
-
-    Raises `UserError` if the folder holds something else or a run with other settings, it is in a bucket that cannot be
-    read and written, or this host does not see what process 0 opened.
+    The settings with the dotted keys `changeable` may differ between two launches, and the `metadata`, such as the
+    fingerprint of the corpus, may not. The versions of the `packages` whose code the run imports are recorded.
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():

@@ -76,11 +76,7 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(workdir: epath.Path) -> Iterator[None]:
-    """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
-
-    The folder is made if it is absent. Raises `UserError` if another launch, which the message names, has the lock, or
-    the folder cannot be written.
-    """
+    """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all."""
     with contextlib.ExitStack() as stack:
         with raise_on_all(), store_errors(workdir):
             if is_primary():

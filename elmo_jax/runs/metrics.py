@@ -105,11 +105,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def open_tracker(workdir: epath.Path) -> InBackground:
-    """Begins to report to W&B, in the run of an earlier launch if there was one.
-
-    The name of the run is that of its folder, and its settings are those of `config.json` there. The file
-    `tracker.json` keeps what distinguishes it from other runs of the same name.
-    """
+    """Begins to report to W&B, in the run of an earlier launch if there was one, whose id is in `tracker.json`."""
     file = workdir / "tracker.json"
     if not file.exists():
         write_text(file, json.dumps({"id": uuid.uuid4().hex[:8]}) + "\n")
@@ -170,11 +166,9 @@ class MetricsLog(Records):
     """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
     A run that resumes from a checkpoint deletes the records past it and writes them again; the time that they took is
-    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be appended to; there they are
-    written whole, at most once per minute and at every `flush`.
-
-    Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
-    what is missing. The next checkpoint will show whether there is space again.
+    added to the newest record that is left, as `seconds/lost`. In a bucket, the files are written at most once per
+    minute and at every `flush`. If they cannot be written, as on a full disk, this is reported once, training
+    continues, and later calls write what is missing.
     """
 
     def __init__(self, workdir: epath.Path, step: int, trackers: Sequence[str] = ("tensorboard",)):
@@ -201,8 +195,7 @@ class MetricsLog(Records):
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds the record of a step, unless an earlier launch, killed afterwards, has written it already.
 
-        Parts of a metric's name are joined by `/`. A list holds one value per process, of which TensorBoard gets the
-        largest.
+        A list holds one value per process, of which TensorBoard gets the largest.
         """
         record = {"step": step, **values}
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
@@ -270,10 +263,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
-    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete.
-
-    Raises `UserError` if another line is damaged.
-    """
+    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete."""
     records: list[dict[str, Any]] = []
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, 1):
