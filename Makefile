@@ -35,7 +35,7 @@ $(VENV)/installed-docs: $(VENV)/installed
 
 # the page of elmo-jax demo, and the browser in which it is tested; and Apache Beam
 $(VENV)/installed-demo: $(VENV)/installed-test
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[beam,demo,trackio,wandb]" "playwright>=1.50,<2"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e ".[beam,demo,wandb]" "playwright>=1.50,<2"
 	@$(BIN)/python -m playwright install chromium || echo "no browser was downloaded; the test of the page uses the system's, or is skipped"
 	@touch $@
 
@@ -85,7 +85,7 @@ test-newest: $(VENV)/installed-test
 	@$(BIN)/python -m pytest --quiet -m "quick and not slow"
 	@$(BIN)/python -m pytest --quiet $(NEWEST)
 
-# what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, trackers, Apache Beam, and the demo in a browser
+# what takes minutes: the paper's model compiled for eight TPU chips, the benchmark, W&B, Apache Beam, and the demo in a browser
 test-slow: $(VENV)/installed-demo
 	@$(BIN)/python -m pytest -m slow
 

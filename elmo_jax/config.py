@@ -5,7 +5,6 @@ misspelt key is an error and every key can be overridden on the command line (`-
 Defaults are those of the paper's 1 Billion Word model (Peters et al. 2018; "original" is its released trainer).
 """
 
-import collections
 import dataclasses
 from typing import Literal
 
@@ -19,7 +18,7 @@ ORIGINAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 _MOST_LAYERS = 1000  # far more than in any biLM; bounds the list of parameters that a small file can demand
 _TINY = 1e-30  # the smallest constant that keeps a divisor above 0; float32 has no numbers far below it
 _HUGE = 1e9  # the largest bound on numbers that are themselves far smaller; float32 can compute with it
-TRACKERS = ("tensorboard", "wandb", "trackio")
+TRACKERS = ("tensorboard", "wandb")
 WIDEST = 2**20  # the widest layer: far wider than in any biLM, and small enough that its bytes can be counted
 
 
@@ -76,26 +75,23 @@ class ModelConfig:
         return len(self.directions) * self.lstm.projection
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for a model that cannot be built."""
-        char_cnn, lstm = self.char_cnn, self.lstm
+        cnn, lstm = self.char_cnn, self.lstm
         if self.directions not in (DIRECTIONS, DIRECTIONS[:1]):
             raise UserError(f"{where}.directions: expected {DIRECTIONS} or {DIRECTIONS[:1]}, got {self.directions}")
-        if not 1 <= len(char_cnn.filters) <= _MOST_LAYERS:
-            expected = f"expected 1 to {_MOST_LAYERS} pairs (width, number)"
-            raise UserError(f"{where}.char_cnn.filters: {expected}, got {len(char_cnn.filters)}")
-        for width, number in char_cnn.filters:
-            if width > char_cnn.max_characters:
-                expected = f"expected a width of 1 to {char_cnn.max_characters} characters"
+        if not 1 <= len(cnn.filters) <= _MOST_LAYERS:
+            expected = f"expected 1 to {_MOST_LAYERS} pairs (width, number), got {len(cnn.filters)}"
+            raise UserError(f"{where}.char_cnn.filters: {expected}")
+        for width, number in cnn.filters:
+            if width > cnn.max_characters:
+                expected = f"expected a width of 1 to {cnn.max_characters} characters"
                 raise UserError(f"{where}.char_cnn.filters: ({width}, {number}) is no filter: {expected}")
         if lstm.cells < lstm.projection:
-            least = f"the projection, {lstm.projection}"
-            raise UserError(f"{where}.lstm.cells: expected at least {least}, got {lstm.cells}")
+            expected = f"expected at least the projection, {lstm.projection}"
+            raise UserError(f"{where}.lstm.cells: {expected}, got {lstm.cells}")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The text that the biLM is trained on."""
-
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
     seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
     mixture: tuple[tuple[str, float], ...] = setting(
@@ -103,9 +99,9 @@ class DataConfig:
     )
 
     def check(self, where: str = "config.data") -> None:
-        """Raises `UserError` if a source has two weights."""
-        for name, count in collections.Counter(name for name, _ in self.mixture).items():
-            if count > 1:
+        names = [name for name, _ in self.mixture]
+        for name in names:
+            if names.count(name) > 1:
                 raise UserError(f"{where}.mixture: the source {name!r} is listed twice; expected one weight per source")
 
 
@@ -134,8 +130,6 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The training of the biLM."""
-
     batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
     accumulate: int = setting(
         1, "The number of groups of rows that a device trains in turn in a step, which takes less memory.", least=1
@@ -164,7 +158,7 @@ class TrainConfig:
         (), "The first step to trace with JAX's profiler, and the number of steps.", least=1, most=LARGEST_INTEGER
     )
     trackers: tuple[str, ...] = setting(
-        ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb or trackio."
+        ("tensorboard",), "What the metrics are reported to, next to metrics.jsonl: tensorboard, wandb."
     )
     watchdog: float = setting(
         30.0, "Minutes without a step (tenfold for other work) that end the process; 0: never.", least=0, most=1e6
@@ -197,8 +191,6 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """The checkpoints that a run can resume from."""
-
     every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
     minutes: float = setting(15.0, "The minutes after which a checkpoint comes earlier; 0: never.", least=0, most=1e6)
     keep_every: int = setting(0, "The number of steps between checkpoints that are kept forever; 0: none.", least=0)
@@ -233,8 +225,6 @@ class FinetuneConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of one experiment."""
-
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
@@ -243,7 +233,6 @@ class Config:
     finetune: FinetuneConfig = FinetuneConfig()
 
     def check(self, where: str = "config") -> None:
-        """Raises `UserError` for settings that are inconsistent with each other."""
         trackers = self.train.trackers
         if len(set(trackers)) < len(trackers) or not set(trackers) <= set(TRACKERS):
             expected = f"expected some of {', '.join(TRACKERS)}"

@@ -17,26 +17,17 @@ from elmo_jax.settings import from_dict, near_miss, to_dict
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = (), base: Config | None = None) -> Config:
-    """Returns the config of a training of a biLM: that of an experiment file or, without one, `base`, with overrides.
+    """Returns the settings of an experiment file or, without one, `base` or the defaults; with overrides.
 
-    Args:
-      path: a Python file whose `get_config()` returns an edited `elmo_jax.config.default_config()`.
-      overrides: options as on the command line, such as `--config.train.batch_size=64`.
-      base: the settings to start from if there is no file; the defaults unless given.
-
-    Raises:
-      UserError: the file does not exist or fails, a key is misspelt, or a value has the wrong type or is out of range.
+    Raises `UserError` if the file does not exist or fails, a key is misspelt, or a value has the wrong type or is out
+    of range.
     """
     loaded = ConfigDict(to_dict(base or Config())).lock() if path is None else load_file(path, overrides)
-    config: Config = from_dict(with_overrides(loaded, overrides), Config)
-    return config
+    return from_dict(with_overrides(loaded, overrides), Config)
 
 
 def load_file(path: Path, overrides: Sequence[str] = ()) -> ConfigDict:
-    """Returns the settings of an experiment file. Raises `UserError` if it does not exist or fails.
-
-    A `get_config(tokens)` is given the number of tokens of the corpus that the overrides name.
-    """
+    """Reads an experiment file, whose `get_config(tokens)` gets the number of tokens of the corpus in the overrides."""
     if not path.is_file():
         raise UserError(f"--config: no such file {path}; the project's own experiments are in experiments/")
     try:

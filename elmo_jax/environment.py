@@ -22,10 +22,7 @@ _ALONE = {
 
 
 def quiet_without_tpu() -> None:
-    """Prevents errors and logs of libtpu on a machine that has libtpu, for `elmo-jax compile`, but no TPU.
-
-    Environment variables that the user has set stay as they are. The devices that JAX finds do not change.
-    """
+    """Prevents errors and logs of libtpu on a machine that has libtpu, for `elmo-jax compile`, but no TPU."""
     tpu = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
     if not tpu and importlib.util.find_spec("libtpu") is not None:
         for name, value in _ALONE.items():
@@ -33,7 +30,6 @@ def quiet_without_tpu() -> None:
 
 
 def cache_folder() -> Path:
-    """Returns the user's folder of what can be downloaded or computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo_jax"
 
 

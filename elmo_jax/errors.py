@@ -25,7 +25,8 @@ _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (requ
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns why something failed in one line: the operating system's words, or the type and the message."""
+    if number := ERROR_NUMBER.search(str(error)):
+        return os.strerror(int(number[1]))
     text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:200]
 
@@ -54,14 +55,11 @@ def of_machine(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError | AssertionError) and frames and frames[-1].filename.endswith("xla_bridge.py"):
         asked = os.environ.get("JAX_PLATFORMS", "")
         reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "JAX has no such backend here"
-        if "process_index" in reason:
-            return "JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in XLA_FLAGS is 0; expected 1 or more"
         return f"JAX_PLATFORMS={asked}: {reason}; set it to a platform of this machine, such as cpu, or unset it"
     return None
 
 
 def exit_status(error: BaseException) -> int:
-    """Returns the command's exit status for the exception that ended it."""
     if isinstance(error, UserError) or of_machine(error):
         return 2
     if isinstance(error, PeerLost):

@@ -37,10 +37,6 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
 
     Every such path goes through this function, or through `local`, `anywhere`, `absolute` or `listed`, which call it.
     It is on this machine, and may begin with `~` or `~user`, or in a bucket (`gs://…`).
-
-    Raises:
-      UserError: the path is empty or another URL, it has characters that the locale does not have, there is no such
-        user, or the package that reads buckets is missing.
     """
     text = os.fspath(path)
     if not text.strip() or "\0" in text:
@@ -74,7 +70,6 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
-    """Returns a path on this machine; raises `UserError` as `parse_path`, and for a path in a bucket."""
     parsed = parse_path(path)
     if in_bucket(parsed):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
@@ -88,10 +83,7 @@ def anywhere(path: str | os.PathLike[str]) -> AnyPath:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Divides `NAME=SOURCE`, a source of text with a name, into both; the name is empty for a source without one.
-
-    A name has up to 64 letters, digits, `_`, `-` and `.`. The path or glob of files that exist is never divided.
-    """
+    """Divides `NAME=SOURCE` into both; the name is empty for a source without one, and for files that exist."""
     match = _NAMED.fullmatch(text)
     if match is None or local(text).exists() or glob.glob(str(local(text))):
         return "", text
@@ -99,16 +91,12 @@ def named(text: str) -> tuple[str, str]:
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the absolute path; raises `UserError` as `parse_path`."""
     parsed = parse_path(path)
     return parsed if in_bucket(parsed) else epath.Path(os.path.abspath(parsed))
 
 
 def listed(paths: str) -> list[str]:
-    """Returns the paths in a text of several, which commas separate, except those in brackets (a slice or titles).
-
-    The name of a file that is given alone may have a comma.
-    """
+    """Returns the paths in a text of several, separated by commas that are not in brackets (a slice or titles)."""
     parts = [paths] if paths.strip() and local(paths).exists() else _COMMA.split(paths)
     return [name for name in map(str.strip, parts) if name]
 
@@ -124,7 +112,6 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
 
 
 def make_folder_of(path: AnyPath) -> None:
-    """Makes the folder that a file is to be written in, or raises `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -132,20 +119,15 @@ def make_folder_of(path: AnyPath) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: AnyPath, value: Any) -> None:
-    """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def write_checksummed_json(path: AnyPath, value: dict[str, Any], covered: Covered = dict) -> None:
-    """Writes a JSON object with a seal, the SHA-256 of the part of it that `covered` returns, by default all of it.
-
-    Every JSON file that is read again is written in this way.
-    """
+    """Writes a JSON object with a seal, the SHA-256 of the part of it that `covered` returns, by default all of it."""
     version = FORMAT_VERSIONS.get(path.name, 1)
     write_json(path, {**value, "format_version": version, "sha256": digest_of(covered(value))})
 
@@ -177,7 +159,6 @@ def digest_of(value: Any) -> str:
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Writes a file, completely or not at all."""
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
@@ -194,8 +175,7 @@ def atomic_file(path: AnyPath) -> Iterator[Path]:
     """Yields the path of a temporary file next to `path`, and renames the file to `path` at the end.
 
     After an exception, `path` is unchanged and the temporary file is deleted. The content is flushed to the disk before
-    the file is renamed, so that even a loss of power cannot leave a partial file. Of several processes that write the
-    file at the same time, the last one wins.
+    the file is renamed, so that even a loss of power cannot leave a partial file. The last of several writers wins.
     """
     path = Path(os.path.realpath(path))  # a link stays, and the file that it names is replaced
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -219,7 +199,6 @@ def writing(path: AnyPath) -> Iterator[None]:
 
 
 def shown_bytes(size: float) -> str:
-    """Returns a number of bytes for a person to read."""
     unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e6 else (1e3, "kB")
     return f"{size / unit:,.1f} {name}"
 
@@ -281,10 +260,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """A context that one process at a time is in; others wait for it to end, unless the file system has no `flock`.
-
-    The file to lock is made if it is absent, and stays.
-    """
+    """A context that one process at a time is in; others wait for it to end, unless the file system has no `flock`."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if try_flock(lock) is False:
@@ -300,10 +276,7 @@ _NO_FLOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.
 
 
 def try_flock(descriptor: int) -> bool | None:
-    """Takes the lock of an open file, which the operating system releases when the file is closed.
-
-    Returns whether this process has the lock now; None if the file system has no locks.
-    """
+    """Takes the lock of an open file, and returns whether this process has it; None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

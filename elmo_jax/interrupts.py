@@ -49,7 +49,6 @@ def end_on_interrupt() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raises `KeyboardInterrupt` once, and silences what the work in progress prints about it."""
     global _received
     signal.signal(number, signal.SIG_IGN)
     while frame is not None:  # an exception in the middle of its initialization makes a C++ module such as JAX's crash
@@ -85,7 +84,6 @@ def end_of_command() -> None:
 
 
 def leave_after(number: int) -> NoReturn:
-    """Ends the process with the line and the status of a signal."""
     what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
     leave(what + kept(), 128 + number)
 
@@ -102,7 +100,6 @@ def leave(message: str, status: int) -> NoReturn:
 
 
 def keep(folder: Path) -> None:
-    """Makes the line of a signal say that a folder has the work so far, if the folder is still there."""
     global _kept
     _kept = folder
 
@@ -147,23 +144,21 @@ class StopRequested(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Stopped:
-    """A run that has been stopped by a signal, after saving its state."""
+    """A run that has saved its state after a signal."""
 
-    signal: signal.Signals  # the signal that was received
+    signal: signal.Signals
     step: int  # the number of updates made
 
 
 class StopSignals:
-    """A context whose `received` is the first of `_SAVING`, or None. An ignored SIGHUP, as under nohup, stays ignored.
-
-    A second signal has its usual effect, unless it comes within `SAME_SECONDS` of the first.
-    """
+    """A context whose `received` is the first of `_SAVING`, or None; a second signal has its usual effect."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._first = 0.0  # when it was received
 
     def __enter__(self) -> Self:
+        # An ignored SIGHUP, as under nohup, stays ignored.
         taken = [n for n in _SAVING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
         self._old = {number: signal.signal(number, self._receive) for number in map(int, taken)}
         _acknowledged.update(self._old)

@@ -70,7 +70,6 @@ def fraction(default: Any, sentence: str) -> Any:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Returns a dataclass of settings as nested dicts, in the form that is written to JSON."""
     return dataclasses.asdict(config)
 
 
@@ -135,8 +134,7 @@ def _checked(value: Any, expected: Any, field: dataclasses.Field[Any], where: st
 
 
 def _number(value: Any, expected: Any) -> Any:
-    """Returns an integer as a float if one is expected, since JSON and command lines may write 1 for 1.0."""
-    if expected is float and type(value) is int:
+    if expected is float and type(value) is int:  # JSON and command lines may write 1 for 1.0
         try:
             return float(value)
         except OverflowError:  # out of every range
@@ -164,7 +162,6 @@ def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
 
 
 def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any], Any]]:
-    """Yields the dotted key, the value, the field and the type of every setting."""
     types = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

@@ -30,7 +30,10 @@ EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((*EVALUATE, "--batch-size", "-5"), "--batch-size: expected a whole number from 1 to 65,536, got '-5'"),
+        (
+            (*EVALUATE, "--batch-size", "-5"),
+            "--batch-size: expected a whole number of at least 1 and at most 65,536, got",
+        ),
         ((*EVALUATE, "--json", "nowhere/x.json"), "--json: no folder 'nowhere'; make it first"),
         ((*EVALUATE, "--per-sentence", "file/x"), "--per-sentence: no folder 'file'"),
         (
@@ -54,7 +57,7 @@ EVALUATE = ("evaluate", "nowhere", "--data", "nowhere.txt")
         ((*RUN, ""), "--workdir: expected a path, got ''"),
         (("evaluate", "x", "--data=--"), "--data=--: expected a value after the ="),
         (("evaluate", "y" * 5000, "--data", "x"), "y … "),
-        (("demo", "--port", "0"), "--port: expected a whole number from 1 to 65,535, got '0'"),
+        (("demo", "--port", "0"), "--port: expected a whole number of at least 1 and at most 65,535, got '0'"),
         (("demo", "--host", ""), "--host: expected an address, got an empty one"),
         (("demo", "--host", "no.such.host.invalid"), "--host no.such.host.invalid --port 7860: "),
         (("nonsense",), "invalid choice: 'nonsense'"),
@@ -127,7 +130,6 @@ def test_other_errors_have_a_traceback(monkeypatch) -> None:
         ),
         ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
         ({"XLA_FLAGS": "xla_foo"}, 'elmo-jax: XLA_FLAGS: Could not open file "xla_foo"'),
-        ({"JAX_NUM_CPU_DEVICES": "0"}, "elmo-jax: JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in"),
         (
             {"XLA_FLAGS": "--xla_cpu_enable_fast_math=maybe"},
             "elmo-jax: XLA_FLAGS: Couldn't interpret value maybe for flag",

@@ -165,7 +165,7 @@ def test_epochs_of_the_command_line(tmp_path, capsys, epochs):
 @pytest.mark.parametrize("rows", ["0", "-1", "10000000"])
 def test_rows_of_the_command_line(capsys, rows):
     assert main(["evaluate", "no", "--data", "no", f"--batch-size={rows}"]) == 2
-    assert "--batch-size: expected a whole number from 1 to 65,536, got" in capsys.readouterr().err
+    assert "--batch-size: expected a whole number of at least 1 and at most 65,536, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

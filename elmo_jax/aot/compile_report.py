@@ -31,14 +31,12 @@ _WORK = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The report about a compiled step."""
-
     title: str  # the name of the experiment
-    config: Config  # the settings
-    target: Target  # the devices that the step was compiled for
+    config: Config
+    target: Target
     vocabulary_size: int  # the words of the softmax
     word_types: int  # the words of the lexicon
-    compiled: Compiled  # the compiled step
+    compiled: Compiled
 
     @property
     def fits(self) -> bool:

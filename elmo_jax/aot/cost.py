@@ -21,8 +21,6 @@ _SLICES = {"dynamic-slice", "slice", "gather"}
 
 
 class Collective(NamedTuple):
-    """One exchange between devices."""
-
     kind: str
     payload_bytes: int  # those of an all-reduce's sum, of an all-gather's result, or else of a chip's input
     devices: int  # those that take part
@@ -120,14 +118,13 @@ def _bytes(program: HloModule, where: Computation) -> float:
 
 def with_fused(
     program: HloModule, where: Computation, instruction: Instruction
-) -> list[tuple[Computation, Instruction]]:
-    """Returns the instruction and those that are fused in it, each with its computation."""
-    instructions = [(where, instruction)]
+) -> Iterator[tuple[Computation, Instruction]]:
+    """Yields the instruction and those that are fused in it, each with its computation."""
+    yield where, instruction
     if instruction.opcode == "fusion":
         inner = program.computations[instruction.called("calls")]
         for fused in inner.instructions.values():
-            instructions += with_fused(program, inner, fused)
-    return instructions
+            yield from with_fused(program, inner, fused)
 
 
 def _continues(where: Computation, collective: Instruction) -> bool:
@@ -157,7 +154,6 @@ def _collective(
 
 
 def traffic(program: HloModule, where: Computation, instruction: Instruction) -> int:
-    """Returns the bytes that an instruction reads from and writes to the main memory."""
     if instruction.opcode in _FREE or any(f'"{name}"' in instruction.attributes for name in _FREE_CALLS):
         return 0
     if instruction.opcode in ("copy-done", "slice-done"):
@@ -171,9 +167,8 @@ def traffic(program: HloModule, where: Computation, instruction: Instruction) ->
         inner = program.computations[instruction.called("calls")]
         read = sum(_read(program, inner, parameter) for parameter in inner.parameters.values())
         return read + sum(_written(program, inner, leaf) for leaf in _results(inner))
-    read = 0
-    for index, operand in enumerate(where.inputs(instruction)):
-        read += _read_by(program, where, instruction, index, operand)
+    operands = enumerate(where.inputs(instruction))
+    read = sum(_read_by(program, where, instruction, index, operand) for index, operand in operands)
     return read + _written(program, where, instruction)
 
 
@@ -221,10 +216,9 @@ def _written(program: HloModule, where: Computation, result: Instruction) -> int
         source = where.inputs(source)[0]
     if source.opcode == "parameter":  # passed through without a write
         return 0
-    if source.opcode == "dynamic-update-slice":
-        return min(whole, where.inputs(source)[1].arrays[0].bytes)
-    if source.opcode == "scatter":
-        return min(whole, where.inputs(source)[-1].arrays[0].bytes)
+    update = {"dynamic-update-slice": 1, "scatter": -1}.get(source.opcode)
+    if update is not None:
+        return min(whole, where.inputs(source)[update].arrays[0].bytes)
     if source.opcode == "fusion":
         inner = program.computations[source.called("calls")]
         return min(whole, sum(_written(program, inner, leaf) for leaf in _results(inner)))

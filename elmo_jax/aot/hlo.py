@@ -12,26 +12,18 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
-    """The shape of one array."""
-
     dtype: str  # XLA's name of the type: f32, bf16, s32
     dims: tuple[int, ...]
     space: int = 0  # the memory space: 0 is the main memory; on a TPU the others are on the chip itself
 
     @property
-    def size(self) -> int:
-        return math.prod(self.dims)
-
-    @property
     def bytes(self) -> int:
         """The bytes of the elements, without padding."""
         bits = re.match(r"[a-z]+(\d+)", self.dtype.replace("pred", "s8"))  # f32, u4, f8e4m3fn; a token has none
-        return -(-self.size * int(bits[1]) // 8) if bits else 0
+        return -(-math.prod(self.dims) * int(bits[1]) // 8) if bits else 0
 
 
 class Instruction(NamedTuple):
-    """An instruction, which is one line of a computation."""
-
     name: str
     opcode: str
     arrays: tuple[Array, ...]  # its result; a nested tuple is flattened
@@ -60,8 +52,6 @@ class Instruction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """A computation, which is a function of the program."""
-
     name: str
     instructions: dict[str, Instruction]  # by name, in the order of the text
     root: Instruction
@@ -80,13 +70,10 @@ class Computation:
         return {int(i.arguments): i for i in self.instructions.values() if i.opcode == "parameter"}
 
     def inputs(self, instruction: Instruction) -> list[Instruction]:
-        """Returns the instructions whose values an instruction reads."""
         return [self.instructions[name] for name in instruction.operands]
 
 
 class HloModule(NamedTuple):
-    """A compiled program."""
-
     computations: dict[str, Computation]
     entry: Computation
     devices: int
@@ -98,7 +85,6 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
 def parse(text: str) -> HloModule:
-    """Parses the text of a program. Raises `ValueError` if it is not an HLO program."""
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     lines: list[Instruction] = []

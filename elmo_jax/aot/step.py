@@ -10,6 +10,7 @@ out-of-memory errors (libtpu 0.0.42).
 """
 
 import importlib.util
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
@@ -37,8 +37,6 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Chip(NamedTuple):
-    """The published data of one kind of chip."""
-
     usable: float  # the bytes of the main memory that a program can use
     rates: dict[str, float]  # per second: bf16 operations, bytes of the main memory, and bytes sent to other chips
     slices: tuple[str, ...]  # the shapes of the slices
@@ -58,26 +56,19 @@ CHIPS = {
 
 
 class Target(NamedTuple):
-    """The devices to compile for."""
-
     topology: str
     devices: Sequence[jax.Device]
     chip: Chip | None  # None for CPUs, whose rates are not published
 
 
 class Compiled(NamedTuple):
-    """A compiled step, or the compiler's report that it does not fit."""
-
     text: str  # of the program; empty if it does not fit
     memory: dict[str, int]  # the bytes on one device: each part of the arguments, the temporaries and the program
     seconds: float  # that the compilation took
 
 
 def find_target(topology: str) -> Target:
-    """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`.
-
-    Raises `UserError` if it does not exist, there are too few CPU devices, or libtpu, the compiler, is not installed.
-    """
+    """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`."""
     name, _, count = topology.partition(":")
     if name == "cpu" and count.isdigit() and int(count):
         devices = jax.devices("cpu")
@@ -130,7 +121,7 @@ def compile_step(config: Config, target: Target, vocabulary_size: int, word_type
     """Compiles the training step for a target, and shows on stderr what it is doing.
 
     `vocabulary_size` is V, the words of the softmax, and `word_types` those of the lexicon, whose character ids every
-    device holds. Raises `UserError` if the number of devices does not divide the number of rows, that of all devices.
+    device holds.
     """
     mesh = make_mesh(target.devices)
     check_rows(config.train.batch_size, mesh, config.train.accumulate)
@@ -171,13 +162,10 @@ def _parts(
     specs = state_specs(state, mesh, placement)
 
     def bytes_of(shapes: Any, specs: Any) -> int:
-        shardings = named_shardings(specs, mesh)
-        sizes = jax.tree.map(
-            lambda s, sharding: int(np.prod(sharding.shard_shape(s.shape), dtype=np.int64)) * s.dtype.itemsize,
-            shapes,
-            shardings,
-        )
-        return sum(jax.tree.leaves(sizes))
+        def size(s: Any, sharding: Any) -> int:
+            return math.prod(sharding.shard_shape(s.shape)) * s.dtype.itemsize
+
+        return sum(jax.tree.leaves(jax.tree.map(size, shapes, named_shardings(specs, mesh))))
 
     return {
         "parameters": bytes_of(without_softmax(state.params), without_softmax(specs.params)),

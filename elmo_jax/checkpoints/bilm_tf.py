@@ -50,12 +50,7 @@ class Checkpoint:
     vocabulary: Path | None  # the words of the softmax, one per line; None if no file of them is known
 
     def read(self) -> PretrainedBiLM:
-        """Reads the biLM, with its softmax if there is a vocabulary.
-
-        Raises:
-          UserError: a file is missing or damaged, the options are of another architecture or of a word-level model, the
-            vocabulary has not as many words as the softmax, or a parameter is not finite.
-        """
+        """Reads the biLM, with its softmax if there is a vocabulary."""
         if self.vocabulary is None:
             text = "%s: the softmax is left out, as nothing names its words (--vocab FILE, or vocab.txt in the folder)"
             _log.warning(text, self.path)
@@ -76,11 +71,10 @@ class Checkpoint:
 
     @property
     def has_accumulators(self) -> bool:
-        """Whether Adagrad's accumulators are there."""
         return any(name.endswith(_ADAGRAD) for name in TensorBundle(self.path).shapes)
 
     def accumulators(self, model: ModelConfig) -> Tree:
-        """Reads Adagrad's accumulators, as a tree like the parameters; raises `UserError` as `read`."""
+        """Reads Adagrad's accumulators, as a tree like the parameters."""
         return unflatten(self._values(TensorBundle(self.path), model, _ADAGRAD)[0])
 
     def _values(

@@ -111,7 +111,6 @@ def _history(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def export_file(path: str | os.PathLike[str]) -> epath.Path:
-    """Returns the file of an export that is given as that file, `….safetensors`, or as its folder."""
     folder = files.absolute(path)
     return folder if folder.suffix == SUFFIX else folder / NAME
 
@@ -204,18 +203,12 @@ def _stored(params: Mapping[str, Any], dtype: Dtype, where: str) -> dict[str, np
 
 
 def _check_vocabulary(vocabulary: Sequence[str] | None, softmax: tuple[int] | None, where: str) -> None:
-    if vocabulary is None:
-        if softmax is not None:
-            raise UserError(f"{where}: no vocabulary for a softmax of {softmax[0]} rows")
-        return
-    if softmax != (len(vocabulary),):
-        rows = "no" if softmax is None else softmax[0]
-        raise UserError(f"{where}: a vocabulary of {len(vocabulary)} words for a softmax of {rows} rows")
-    for word in vocabulary:
-        if not isinstance(word, str):
-            raise UserError(f"{where}: the vocabulary has {word!r}, which is no word")
-        if "\n" in word:
-            raise UserError(f"{where}: the word {word!r} has a line break; a vocabulary file has one word per line")
+    words, rows = "no" if vocabulary is None else len(vocabulary), "no" if softmax is None else softmax[0]
+    if words != rows:
+        raise UserError(f"{where}: a vocabulary of {words} words for a softmax of {rows} rows")
+    for word in vocabulary or ():
+        if not isinstance(word, str) or "\n" in word:
+            raise UserError(f"{where}: the vocabulary has {word!r}, which is no word; expected text in one line")
 
 
 def read_export(file: epath.Path) -> PretrainedBiLM:
@@ -247,16 +240,13 @@ def _read_description(file: epath.Path) -> dict[str, Any]:
             header = opened.read(min(int.from_bytes(opened.read(8), "little"), _HEADER_BYTES))
         metadata = json.loads(header)["__metadata__"]
         text, digest = str(metadata[_KEY]), metadata[_DIGEST]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        description: dict[str, Any] = json.loads(text)
+        layout = description.get("layout")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         problem = "not a biLM of elmo_jax, or a damaged one"
         raise UserError(f"{file}: {problem}; give one that elmo-jax export wrote") from None
     if digest != hashlib.sha256(text.encode()).hexdigest():
         raise UserError(f"{file}: damaged (the metadata '{_KEY}' is not what was written); export the biLM again")
-    try:
-        description: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError):
-        raise UserError(f"{file}: '{_KEY}' in its metadata is not JSON; export the biLM again") from None
-    layout = description.get("layout") if isinstance(description, dict) else None
     if layout != LAYOUT_VERSION:
         problem = f"layout version {layout}, this elmo_jax reads {LAYOUT_VERSION}"
         raise UserError(f"{file}: {problem}; export the biLM again, or use the elmo_jax that wrote it")

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from elmo_jax.errors import ERROR_NUMBER, PeerLost
+from elmo_jax.errors import ERROR_NUMBER, PeerLost, reason_of
 
 
 def is_of_storage(error: BaseException) -> bool:
@@ -17,22 +17,11 @@ def is_of_storage(error: BaseException) -> bool:
     return isinstance(error, OSError) or ERROR_NUMBER.search(str(error)) is not None
 
 
-def reason(error: BaseException) -> str:
-    """Returns the operating system's message if the error has its number, and else the error's own first line."""
-    number = ERROR_NUMBER.search(str(error))
-    if number:
-        return os.strerror(int(number[1]))
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
 def barrier() -> ocp.multihost.BarrierSyncFn | None:
     """Returns the barrier at which Orbax's threads of all processes wait for each other, or None for one process.
 
-    Orbax enters its own barrier even if this process could not write its part, and reports the failure only when the
-    barrier times out after ten minutes. With this barrier it reports the failure at once. Orbax also calls every
-    failure of the barrier a timeout; this barrier raises `PeerLost`, since another process has not written its part.
+    Orbax enters its own barrier even if this process could not write its part, and reports that failure only when the
+    barrier times out after ten minutes. With this barrier it does so at once, and another process's is `PeerLost`.
     """
     if jax.process_count() == 1:
         return None
@@ -45,11 +34,8 @@ def barrier() -> ocp.multihost.BarrierSyncFn | None:
         try:
             barrier(key=key, timeout_ms=timeout_ms)
         except jax.errors.JaxRuntimeError as lost:
-            why = " ".join(str(lost).split())[:200]
-            raise PeerLost(
-                f"another process has not written its part of a checkpoint ({why});"
-                " the same launch resumes from the last checkpoint"
-            ) from lost
+            why = f"another process has not written its part of a checkpoint ({reason_of(lost)})"
+            raise PeerLost(f"{why}; the same launch resumes from the last checkpoint") from lost
 
     return barrier_unless_failed
 

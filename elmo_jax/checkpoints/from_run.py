@@ -22,16 +22,10 @@ from elmo_jax.settings import to_dict
 
 
 def load_run(run: str | os.PathLike[str], step: str | None = None) -> PretrainedBiLM:
-    """Loads the biLM of a checkpoint.
+    """Loads the biLM of a run's checkpoint, for whose vocabulary the run's corpus is needed.
 
-    Args:
-      run: a run's folder.
-      step: the number of a step that has a checkpoint, `last`, or `best` for the lowest held-out perplexity; by default
-        `exported_step`, or the last if the run is not complete.
-
-    Raises:
-      UserError: the folder is not a run, the checkpoint does not exist, or the run's corpus, which has the vocabulary,
-        is missing.
+    The step is a number, `last`, or `best` for the lowest held-out perplexity; by default `exported_step`, or the last
+    if the run is not complete.
     """
     folder = files.parse_path(run)
     config, metadata = read_config(folder)

@@ -88,13 +88,7 @@ def published_from_tree(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read_hdf5(options: str | os.PathLike[str], weights: str | os.PathLike[str]) -> tuple[ModelConfig, dict[str, Any]]:
-    """Reads the architecture of a published biLM, and its parameter tree without softmax, as NumPy float32 arrays.
-
-    Raises:
-      UserError: a file cannot be read, is not an HDF5 file or is truncated; or a dataset is missing, has another shape
-        than the options say, has no floats, has numbers that are not finite in float32, or is stored in a way that
-        could take more memory than the file's size.
-    """
+    """Reads the architecture of a published biLM, and its parameter tree without softmax, as NumPy float32 arrays."""
     model, weights = read_options(options), local(weights)
     if model.directions != DIRECTIONS:
         raise UserError(f"{options}: 'bidirectional': expected true, got False; HDF5 weights have two directions")
@@ -156,11 +150,7 @@ def unreadable_by_allennlp(model: ModelConfig) -> list[str]:
 def write_hdf5(
     options: str | os.PathLike[str], weights: str | os.PathLike[str], model: ModelConfig, params: Mapping[str, Any]
 ) -> None:
-    """Writes a biLM in the published format, which has no softmax: that of `params`, if any, is left out.
-
-    Raises:
-      UserError: the tree does not fit `model`, the model has one direction, or a file cannot be written.
-    """
+    """Writes a biLM in the published format, which has no softmax: that of `params`, if any, is left out."""
     if model.directions != DIRECTIONS:
         raise UserError("export to HDF5: the published format has two directions, and this biLM has only forward")
     flat = {path: np.asarray(leaf) for path, leaf in flatten(params).items() if not path.startswith("softmax/")}

@@ -26,10 +26,7 @@ from elmo_jax.errors import UserError
 
 @contextlib.contextmanager
 def opened(path: Path, expected: str) -> Iterator[h5py.File]:
-    """Opens an HDF5 file for reading, and turns what h5py raises on a broken file into a `UserError`.
-
-    Messages name what is `expected`, such as "the weights of a biLM".
-    """
+    """Opens an HDF5 file of what is `expected`, and turns what h5py raises on a broken file into a `UserError`."""
     try:
         with open(path, "rb"):  # HDF5's own message for a file that cannot be opened has several lines
             pass
@@ -72,7 +69,6 @@ def check_fits(declared_bytes: int, path: Path) -> None:
 
 
 def stored_bytes(dataset: h5py.Dataset) -> int:
-    """Returns the number of bytes of a dataset's data, as its shape and type say."""
     return dataset.dtype.itemsize * math.prod(dataset.shape)
 
 
@@ -83,7 +79,6 @@ class Hdf5Writer:
         self.file, self._stream = file, stream
 
     def add(self, name: str, array: np.ndarray) -> None:
-        """Writes a dataset. Raises `OSError` if the disk does not take it."""
         self.file.create_dataset(name, data=array)
         self.check()
 
@@ -95,11 +90,7 @@ class Hdf5Writer:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path, **options: Any) -> Iterator[Hdf5Writer]:
-    """Yields a new HDF5 file, which is on the disk at the end; `options` are further arguments of `h5py.File`.
-
-    Raises:
-      OSError: the disk is full, or the file cannot be written for another reason.
-    """
+    """Yields a new HDF5 file, which is on the disk at the end; raises `OSError` if the disk is full."""
     with _Spill(path) as stream:
         with h5py.File(stream, "w", **options) as file:
             yield Hdf5Writer(file, stream)

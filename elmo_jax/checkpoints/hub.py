@@ -3,9 +3,8 @@
 A repository has the export as `bilm.safetensors`, and a model card. Downloads are kept in the Hub's own cache, where a
 file appears once it is complete. `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN` have the meaning that the Hub gives them.
 
-What `https://HOST/FILE` or `https://HOST/FILE#sha256=HEX` names is downloaded once per machine, to `~/.cache/elmo_jax`
-(or `$XDG_CACHE_HOME/elmo_jax`) under its own name, where it appears once it is complete and has the given SHA-256. A
-URL is not asked again, so delete the file there to download it again.
+What `https://HOST/FILE` or `https://HOST/FILE#sha256=HEX` names is downloaded once per machine to `cache_folder`, where
+it appears once it is complete and has the given SHA-256; delete it there to download it again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo_jax.environment import cache_folder
-from elmo_jax.errors import UserError
+from elmo_jax.errors import UserError, reason_of
 from elmo_jax.files import HUB, atomic_file, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
 
@@ -36,17 +35,11 @@ _PART = 1 << 20  # bytes
 
 
 def is_url(source: str | os.PathLike[str]) -> bool:
-    """Returns whether a source is named by a URL that can be downloaded."""
     return os.fspath(source).lower().startswith(("https://", "http://"))
 
 
 def downloaded(url: str) -> Path:
-    """Returns the file of a URL, downloaded unless it is in the cache.
-
-    Raises:
-      UserError: the URL is not of the form above, the server cannot be reached or has no such file, the file ends
-        early, does not have the given SHA-256, or cannot be written.
-    """
+    """Returns the file of a URL, downloaded unless it is in the cache."""
     parsed = _URL.fullmatch(url)
     if parsed is None:
         raise UserError(f"expected https://HOST/FILE or https://HOST/FILE#sha256=HEX, got {url!r}")
@@ -87,12 +80,7 @@ _NAMED = re.compile(rf"{HUB}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 def fetched(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Returns the file of what is named `hf:…` or by a URL, downloaded unless it is in the cache; a path as it is.
-
-    Raises:
-      UserError: the name is not of this form, the biLM does not exist or is private, the Hub cannot be reached, or the
-        package `huggingface_hub` is missing; or as `downloaded`.
-    """
+    """Returns the file of what is named `hf:…` or by a URL, downloaded unless it is in the cache; a path as it is."""
     text = os.fspath(source)
     if is_url(text):
         return downloaded(text)
@@ -104,19 +92,16 @@ def fetched(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def check_pushable(name: str) -> str:
-    """Returns the name `hf:USER/NAME` of a repository to write to; raises `UserError` if it is something else."""
-    if _parsed(name)[1] is not None:
+    """Returns the repository USER/NAME of a name to write to; raises `UserError` for another one."""
+    repository, revision = _parsed(name)
+    if revision is not None:
         raise UserError(f"{name}: an upload makes a new revision; give hf:USER/NAME")
-    return name
+    return repository
 
 
 def push(file: str | os.PathLike[str], name: str, bilm: PretrainedBiLM) -> None:
-    """Uploads an export and its model card in one commit, to the repository `name`, which is made if it does not exist.
-
-    Raises:
-      UserError: the name is not of this form, the token is missing or refused, or the Hub cannot be reached.
-    """
-    repository = _parsed(check_pushable(name))[0]
+    """Uploads an export and its model card in one commit, to a repository that is made if it does not exist."""
+    repository = check_pushable(name)
     with _one_line(name) as hub:
         api = hub.HfApi()
         api.create_repo(repository, exist_ok=True)
@@ -161,19 +146,15 @@ def _one_line(name: str) -> Iterator[Any]:
     except ImportError:
         raise UserError(f"{name}: huggingface_hub is not installed; run: pip install 'elmo_jax[hub]'") from None
     access = "check the name, and set HF_TOKEN to a token that may use it"
+    problems = {
+        errors.LocalEntryNotFoundError: "the Hub cannot be reached, and the biLM is not in the cache; try again",
+        errors.RevisionNotFoundError: "there is no such revision",
+        errors.EntryNotFoundError: f"has no {NAME}; give a repository that elmo-jax export --push has written",
+        errors.RepositoryNotFoundError: f"does not exist, or is private; {access}",
+    }
     try:
         yield hub
-    except errors.LocalEntryNotFoundError as error:
-        raise UserError(f"{name}: the Hub cannot be reached, and the biLM is not in the cache; try again") from error
-    except errors.RevisionNotFoundError:
-        raise UserError(f"{name}: there is no such revision") from None
-    except errors.EntryNotFoundError:
-        raise UserError(f"{name}: has no {NAME}; give a repository that elmo-jax export --push has written") from None
-    except errors.RepositoryNotFoundError:
-        raise UserError(f"{name}: does not exist, or is private; {access}") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        what = f"the token is missing or refused; {access}" if status in (401, 403) else "try again later"
-        raise UserError(f"{name}: the Hub has answered with status {status}; {what}") from None
-    except (errors.HTTPError, OSError) as error:
-        raise UserError(f"{name}: the transfer has failed ({' '.join(str(error).split())}); try again") from None
+    except (*problems, errors.HTTPError, OSError) as error:
+        failed = f"the transfer has failed ({reason_of(error)}); try again, or {access}"
+        problem = next((text for kind, text in problems.items() if isinstance(error, kind)), failed)
+        raise UserError(f"{name}: {problem}") from error

@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
 from elmo_jax.distributed.collectives import broadcast_from_primary, is_primary
-from elmo_jax.errors import PeerLost, UserError
+from elmo_jax.errors import PeerLost, UserError, reason_of
 
 _log = logging.getLogger(__name__)
 _ASIDE = ".damaged"
@@ -64,16 +64,11 @@ class Checkpoints:
     def save(self, step: int, state: Any, score: float | None = None) -> None:
         """Starts to save a state, after the save before is complete; returns once the state may be changed or donated.
 
-        A step that this object saved or restored is not written again; only its `score` is recorded.
+        A step that this object saved or restored is not written again; only its `score`, which is lower for a better
+        state, is recorded. The state is a pytree of `jax.Array`s of any sharding, which may include typed random keys.
 
-        Args:
-          step: the number of updates made.
-          state: a pytree of `jax.Array`s of any sharding, which may include typed random keys.
-          score: a number that is lower for a better state, if it was measured.
-
-        Raises:
-          UserError: the save before this one failed, this one cannot be started (no space left on the device, …), or
-            an earlier run left another checkpoint of this step.
+        Raises `UserError` if the save before this one failed, this one cannot be started (no space left on the device,
+        …), or an earlier run left another checkpoint of this step.
         """
         self.wait()
         score = score if score is not None and math.isfinite(score) else None
@@ -81,7 +76,11 @@ class Checkpoints:
         if step in self._failed:  # pending writes of the failed save could end up among the files of this one
             raise UserError(f"{folder}: could not be saved before; save a later step, or start the run again")
         if step in self._known:  # not looked up on the disk, which processes may see in different states
-            self._note(step, score)
+            entry = manifest.read(folder)
+            if score is not None and not isinstance(entry, str) and entry.score != score:
+                self._scores[step] = score
+                if is_primary():
+                    manifest.write(folder, manifest.Manifest(step, score, entry.files))
             return
         if step in self.steps():
             raise UserError(f"{folder}: holds a checkpoint this run did not make; move it away first")
@@ -102,9 +101,7 @@ class Checkpoints:
     def wait(self) -> None:
         """Waits until the save in progress, if there is one, is complete on the disk.
 
-        Raises:
-          UserError: the save failed; the message names the step, the reason and the last good checkpoint.
-          PeerLost: another process has not written its part.
+        Raises `UserError` if it failed, and `PeerLost` if another process has not written its part.
         """
         if self._saving is None or self._manager is None:
             return
@@ -144,16 +141,8 @@ class Checkpoints:
         """Restores the newest checkpoint that is intact.
 
         A newer checkpoint that is damaged is named in a warning and renamed to `<step>.damaged`; it is deleted when
-        training has reached that step again.
-
-        Args:
-          abstract_state: a pytree of the saved structure, of `jax.ShapeDtypeStruct`s or arrays with shardings.
-
-        Returns:
-          The state and its step, or None if the folder holds no checkpoint at all.
-
-        Raises:
-          UserError: all checkpoints are damaged, or the newest intact one belongs to another model.
+        training has reached that step again. Returns the state, with the structure and shardings of `abstract_state`,
+        and its step; None if there is no checkpoint. Raises `UserError` if all are damaged, or of another model.
         """
         self.wait()
         step = self._checked(broadcast_from_primary(self._verified() if is_primary() else _NONE))
@@ -172,22 +161,14 @@ class Checkpoints:
         return self._load(step, abstract_state), step
 
     def restore_step(self, step: int, abstract_state: Any) -> Any:
-        """Restores the state of one step, as `restore`, which must have an intact checkpoint."""
         self._check(step)
         return self._load(step, abstract_state)
 
     def restore_params(self, step: int | None = None, name: str = "params") -> tuple[dict[str, Any], int]:
-        """Restores only the subtree `name` of a saved state, and exchanges nothing with other processes.
+        """Restores only a subtree of a saved state, by default the newest that is intact, with its step.
 
-        Args:
-          step: the step to restore; None for the newest that is intact.
-          name: the key of the subtree in the state.
-
-        Returns:
-          The tree, of NumPy arrays, and its step.
-
-        Raises:
-          UserError: there is no such checkpoint, it is damaged, or its state has no such subtree.
+        The arrays are of NumPy, and nothing is exchanged with other processes. Raises `UserError` if there is no such
+        checkpoint, it is damaged, or its state has no such subtree.
         """
         self.wait()
         if step is None:
@@ -233,15 +214,6 @@ class Checkpoints:
         manifest.write(folder, manifest.describe(folder, step, score))
         self.written = step, time.time()
 
-    def _note(self, step: int, score: float | None) -> None:
-        folder = self._directory / str(step)
-        entry = manifest.read(folder)
-        if score is None or isinstance(entry, str) or entry.score == score:
-            return
-        self._scores[step] = score
-        if is_primary():
-            manifest.write(folder, manifest.Manifest(step, score, entry.files))
-
     def _checked(self, step: int) -> int | None:
         if step == _ALL_DAMAGED:
             remedy = "restore one from a copy, or move the folder away to start again"
@@ -286,7 +258,7 @@ class Checkpoints:
                     path.rmtree()
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
-        return UserError(f"{self._directory}: step {step} could not be saved: {failures.reason(error)}; {last}")
+        return UserError(f"{self._directory}: step {step} could not be saved: {reason_of(error)}; {last}")
 
     def _clear_aside(self, step: int) -> None:
         for name in manifest.names_in(self._directory):

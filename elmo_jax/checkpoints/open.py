@@ -35,22 +35,10 @@ _EXPECTED = (
 
 
 def open_bilm(source: BiLMSource) -> PretrainedBiLM:
-    """Opens a biLM and verifies it.
+    """Opens a biLM, from any source that `elmo_jax.load_bilm` accepts, and verifies it.
 
-    Args:
-      source: the name of a packaged biLM (`english`), a run's folder, an export, `hf:USER/NAME[@REVISION]` on
-        the Hub; a published biLM: the pair (options.json, weights.hdf5), or a folder or zip file with both, as
-        simple_elmo has them; or a checkpoint of bilm-tf: its folder, the path of its `model.ckpt-N`, or the triple
-        (options.json, one of the two, vocabulary file). Without a vocabulary file, which the folder may have as
-        `vocab.txt`, its softmax is left out. Every file of weights and options may be a URL,
-        `https://HOST/FILE[#sha256=HEX]`.
-
-    Returns:
-      The biLM; `info["steps"]` is the step of the run that it was made at.
-
-    Raises:
-      UserError: the source is none of these, is damaged, has another layout version, or is both the name of a packaged
-        biLM and a file or folder.
+    Its `info["steps"]` is the step of the run that it was made at. Raises `UserError` if the source is not a biLM, is
+    damaged, has another layout version, or is both the name of a packaged biLM and a file or folder.
     """
     if isinstance(source, tuple) and len(source) in (2, 3):
         return _published(*source)
@@ -66,8 +54,11 @@ def open_bilm(source: BiLMSource) -> PretrainedBiLM:
     file = find_export(folder)
     if file is not None:
         bilm = read_export(file)
-        if is_run(folder):
-            _print_later_steps(folder, bilm.info.get("steps"))
+        if is_run(folder) and (exported := bilm.info.get("steps")) is not None:
+            finished = (read_result(folder) or {}).get("steps", 0)
+            if newest := trained_since(folder, max(exported, finished)):
+                message = "%s: this is step %s, the run's export; its newest checkpoint is of step %s (elmo-jax export)"
+                _log.warning(message, folder, f"{exported:,}", f"{newest:,}")
         return bilm
     from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 
@@ -153,14 +144,4 @@ def run_of(source: BiLMSource) -> epath.Path | None:
 
 
 def is_run(path: Path) -> bool:
-    """Returns whether a path is the folder of a run."""
-    folder = files.absolute(path)
-    return (folder / "config.json").is_file()
-
-
-def _print_later_steps(run: epath.Path, exported: int | None) -> None:
-    finished = (read_result(run) or {}).get("steps", 0)
-    newest = None if exported is None else trained_since(run, max(exported, finished))
-    if newest is not None:
-        message = "%s: this is step %s, the run's export; its newest checkpoint is of step %s (elmo-jax export)"
-        _log.warning(message, run, f"{exported:,}", f"{newest:,}")
+    return (files.absolute(path) / "config.json").is_file()

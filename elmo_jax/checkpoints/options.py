@@ -33,11 +33,7 @@ _KEYS: tuple[tuple[str, str, Any], ...] = (
 
 
 def read_options(path: str | os.PathLike[str]) -> ModelConfig:
-    """Reads `options.json`; 261 and 262 characters mean the same model, since 262 counts the id of padded tokens.
-
-    Raises:
-      UserError: the file does not exist or is not JSON, or a key is missing, has the wrong type or is out of range.
-    """
+    """Reads `options.json`; 261 and 262 characters mean the same model, since 262 counts the id of padded tokens."""
     path = local(path)
     try:
         with open(path, "rb") as file:

@@ -46,12 +46,6 @@ class TensorBundle:
         self._shards = header.get(1, 1)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the value of a variable.
-
-        Raises:
-          UserError: its bytes cannot be read, are damaged or cut short, are in parts, or are neither float32, int32 nor
-            int64.
-        """
         fields, shape = self._entries[name], self.shapes[name]
         kind, shard, offset, size, expected = (fields[number] for number in (1, 3, 4, 5, 6))
         path = Path(f"{self._name}.data-{shard:05d}-of-{self._shards:05d}")

@@ -25,12 +25,6 @@ def named(tree: Any) -> dict[str, Any]:
     return layout.unflatten(dict(zip(paths(tree), jax.tree.leaves(tree), strict=True)))
 
 
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    if leaf.sharding is None:
-        raise ValueError("the target of a restore needs shardings: jax.ShapeDtypeStruct(..., sharding=...)")
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-
-
 def saved_tree(handler: ocp.PyTreeCheckpointHandler, item: epath.Path) -> dict[str, Any]:
     """Returns the metadata of a checkpoint's arrays (`.shape`, `.dtype`) as a nested dict."""
     metadata = handler.metadata(item)
@@ -52,7 +46,7 @@ def check_fits(saved: dict[str, Any], wanted: dict[str, Any], folder: epath.Path
 
 def load(folder: epath.Path, abstract_state: Any) -> Any:
     """Loads the state in a step folder, with the keys, shapes, dtypes and shardings of `abstract_state`."""
-    wanted = named(jax.tree.map(_abstract, abstract_state))
+    wanted = named(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), abstract_state))
     saved = saved_tree(ocp.PyTreeCheckpointHandler(), folder / _ITEM)
     check_fits(layout.flatten(saved), layout.flatten(wanted), folder)
     with jax.transfer_guard("allow"):

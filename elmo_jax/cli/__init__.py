@@ -1,1 +1,0 @@
-"""The command line interface; each module parses the arguments of some commands and calls the code for them."""

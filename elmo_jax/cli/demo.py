@@ -13,7 +13,6 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands) -> None:
-    """Adds the command `demo`."""
     parser = commands.add_parser(
         "demo",
         help="try models on a page in the browser",

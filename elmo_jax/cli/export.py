@@ -11,7 +11,6 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands) -> None:
-    """Adds the commands `export` and `export-hdf5`."""
     parser = commands.add_parser(
         "export",
         help="write a biLM for use elsewhere",
@@ -23,8 +22,6 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--step", metavar="N", help=step)
     out = "the file, whose name ends in .safetensors, or a folder for bilm.safetensors (default: RUN/export)"
     parser.add_argument("--out", type=anywhere, metavar="PATH", help=out)
-    format = "parameters for elmo_jax and other frameworks, or a new folder with a program that JAX alone runs"
-    add_choice(parser, "--format", ("safetensors", "jax"), format)
     add_choice(parser, "--dtype", ("float32", "float16"), "type of the parameters in the file")
     add_choice(parser, "--softmax", ("keep", "drop"), "whether the softmax and its vocabulary are written")
     push = "also upload the export to the Hugging Face Hub, with a model card"
@@ -64,17 +61,6 @@ def _export(options: argparse.Namespace) -> int:
     read = None if run is not None else find_export(options.model)
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
-    if options.format == "jax":
-        from elmo_jax.embedding.bilm import PLATFORMS, write_program
-
-        for name in ("dtype", "softmax", "push"):
-            if getattr(options, name) not in ("float32", "keep", None):
-                raise UserError(f"--{name}: has no effect with --format jax; leave it out")
-        if options.out is None:
-            raise UserError("--out: give the folder to be made")
-        write_program(open_bilm(source) if run is None else load_run(run, options.step), files.local(out))
-        print(f"written to {out} for {', '.join(PLATFORMS)}; load it with jax.export.deserialize")
-        return 0
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):
         bilm = open_bilm(source) if run is None else load_run(run, options.step)

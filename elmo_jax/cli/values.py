@@ -1,10 +1,10 @@
 """Defines the types of the command line's values, so that wrong values are refused before anything is loaded."""
 
 import argparse
+import functools
 import glob
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,6 @@ from elmo_jax.settings import LARGEST_INTEGER, Range
 AnyPath = TypeVar("AnyPath", Path, epath.Path)
 
 LONGEST = 1200  # the most characters of a message
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,35 +40,26 @@ def one_line(text: str) -> str:
 
 def whole(least: int, most: int = LARGEST_INTEGER) -> Callable[[str], int]:
     """Returns the type of whole numbers in a range."""
-
-    def parse(text: str) -> int:
-        value = int(text) if _WHOLE.fullmatch(text) else None
-        if value is None or not least <= value <= most:
-            expected = f"of at least {least}" if most == LARGEST_INTEGER else f"from {least} to {most:,}"
-            raise argparse.ArgumentTypeError(f"expected a whole number {expected}, got {text[:40]!r}")
-        return value
-
-    return parse
+    return functools.partial(_parsed, int, Range(least, most))
 
 
 def number(least: float | None = None, most: float | None = None) -> Callable[[str], float]:
     """Returns the type of finite numbers in a range."""
-    allowed = Range(least, most)
+    return functools.partial(_parsed, float, Range(least, most))
 
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if value not in allowed:
-            raise argparse.ArgumentTypeError(f"expected {allowed}, got {text[:40]!r}")
-        return value
 
-    return parse
+def _parsed(kind: Callable[[str], float], allowed: Range, text: str) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan  # which is in no range
+    if value not in allowed:
+        expected = str(allowed).replace("number", "whole number" if kind is int else "number")
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text[:40]!r}")
+    return value
 
 
 def _path(function: Callable[[str], AnyPath]) -> Callable[[str], AnyPath]:
-    """Returns the type of what a function returns for a path."""
 
     def parse(text: str) -> AnyPath:
         if text == "-":
@@ -98,17 +88,14 @@ downloaded = _path(lambda name: files.local(_fetched(name)))
 def output(text: str) -> Path:
     """Returns the path of a file to be written, whose folder must exist, so that nothing is computed in vain."""
     path = local(text)
-    try:
-        if path.is_dir():
-            raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
-        exists, above = path.exists(), path.parent
-        if not above.is_dir():
-            raise argparse.ArgumentTypeError(f"no folder {str(above)!r}; make it first")
-        # An existing file is replaced, which needs the permission to write into its folder.
-        if not os.access(above if not exists or path.is_file() else path, os.W_OK):
-            raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written ({error.strerror})") from None
+    if os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
+    if not os.path.isdir(path.parent):
+        raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
+    # An existing file is replaced, which needs the permission to write into its folder; a device is not.
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    if not os.access(path if is_device else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
     return path
 
 

@@ -1,1 +1,0 @@
-"""The path from text to batches: text -> lexicon -> prepared corpus -> batches."""

@@ -9,8 +9,7 @@ the position of the row, and not on the number of processes. Both directions of 
 the same sentences.
 
 The weight of a source in a mixture is how often an epoch reads each of its blocks, on average. So a weight multiplies
-the natural share of a source, whatever its size, and if all weights are 1, an epoch reads the text once. (Weights that
-are shares of an epoch would have to be chosen again whenever a source grows, and would not say how often it is read.)
+the natural share of a source, whatever its size, and if all weights are 1, an epoch reads the text once.
 """
 
 import dataclasses
@@ -62,8 +61,6 @@ Mixture = Sequence[tuple[str, float]]  # the names of sources, and their weights
 
 
 class Portion(NamedTuple):
-    """The part that a source has in each epoch."""
-
     blocks: range  # its blocks among those of the split
     number: int  # the number of blocks that an epoch reads; those that it leaves out come first in the next epoch
     tokens: float  # the number of tokens of these blocks, on average
@@ -73,8 +70,7 @@ def portions(corpus: Corpus, mixture: Mixture) -> list[Portion]:
     """Returns the portions of the sources in an epoch of the training text.
 
     A source that the mixture does not name has the weight 1. The number of blocks is rounded, and is at least one
-    unless the weight is 0, with which a source is left out. Raises `UserError` if the mixture names a source that the
-    training text does not have, or leaves nothing to read.
+    unless the weight is 0, with which a source is left out.
     """
     sources, weights = corpus.sources("train"), dict(mixture)
     names = [source["name"] for source in sources]
@@ -104,8 +100,7 @@ def epoch_tokens(corpus: Corpus, mixture: Mixture) -> int:
 class MixedBlocks:
     """The endless sequence of the blocks that a mixture reads, with random access.
 
-    Each epoch reads the portions of all sources in a different order. Each source is read to its end, in random
-    order, before any of its blocks comes again.
+    Each source is read to its end, in random order, before any of its blocks comes again.
     """
 
     def __init__(self, blocks: BlockSource, mixed: Sequence[Portion], seed: int) -> None:
@@ -126,8 +121,6 @@ class MixedBlocks:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """The settings of training batches, which are the same on all processes."""
-
     total_rows: int  # R, the rows of the global batch
     unroll_steps: int  # T, the tokens per row
     negatives: int  # S, the negatives per direction; 0 for none
@@ -156,10 +149,7 @@ class TrainingBatches(Iterator[TrainingBatch]):
         position: np.ndarray | None = None,
         step: int = 0,
     ):
-        """Opens the text at a position [B, 2]: the block of each row and the offset in it; the beginning unless given.
-
-        This process reads the B rows of its `share`. The negatives depend on `step`, the number of updates made.
-        """
+        """Opens the text at a position [B, 2], see `TrainingBatch`; the negatives depend on the number `step`."""
         dataset: Any = grain.MapDataset.source(blocks)
         self._blocks: Any = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
         if settings.mixed:
@@ -213,10 +203,7 @@ class TrainingBatches(Iterator[TrainingBatch]):
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yields the same items, each made by a thread while the one before is in use.
-
-    An exception of `items` is raised in the place of the item.
-    """
+    """Yields the same items, each made by a thread while the one before is in use."""
     nothing = object()
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
         coming = thread.submit(next, items, nothing)

@@ -73,8 +73,6 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
 
 
 class Shard(NamedTuple):
-    """A file of blocks that was written."""
-
     blocks: int
     bytes: int
     sha256: str  # hexadecimal, of the numbers in the blocks
@@ -85,8 +83,7 @@ def write_shard(
 ) -> Shard:
     """Writes shard `number`, from 0, of a split of at least one block, completely or not at all.
 
-    The incomplete file is in a temporary folder of the same disk, or on this machine if `folder` is in a bucket. Raises
-    `OSError` if the disk is full, or the folder cannot be written.
+    The incomplete file is in a temporary folder of the same disk, or on this machine if `folder` is in a bucket.
     """
     from array_record.python.array_record_module import ArrayRecordWriter
     from tensorflow_datasets.core.example_serializer import ExampleSerializer
@@ -149,10 +146,7 @@ def _features() -> Any:
 
 
 class Blocks:
-    """The blocks of one split, a thread-safe source for Grain that can be pickled; a split without text has length 0.
-
-    Raises `UserError` if the dataset's files are damaged or missing, when they are opened or read.
-    """
+    """The blocks of one split, a thread-safe source for Grain that can be pickled; one without text has length 0."""
 
     def __init__(self, folder: epath.Path, split: str) -> None:
         import tensorflow_datasets as tfds
@@ -171,7 +165,6 @@ class Blocks:
         return len(self._records)
 
     def __getitem__(self, index: SupportsIndex) -> np.ndarray:
-        """Returns block `index`: int32 `[tokens]`, whole sentences, each begun by a `0`."""
         if not 0 <= index.__index__() < len(self):
             raise IndexError(f"block {index} of {len(self)}")
         try:
@@ -190,6 +183,3 @@ class Blocks:
 
     def __reduce__(self) -> tuple[type["Blocks"], tuple[epath.Path, str]]:
         return Blocks, (self._folder, self._split)
-
-    def __repr__(self) -> str:
-        return f"Blocks({str(self._folder)!r}, {self._split!r})"

@@ -1,12 +1,7 @@
-"""Opens a prepared corpus, which is a folder that `prepare` made.
+"""Opens a prepared corpus, a folder that `prepare` made; WORKSPACE.md lists its files.
 
-corpus.json       the report: settings, sources, counts, fingerprint, digests of the next two files
-lexicon.tsv       every word and its count in the training text, by id
-vocabulary.txt    the softmax vocabulary: the first V words, one per line
-blocks/           the encoded text, a TFDS dataset with splits train and heldout
-
-The digests are compared when a corpus is opened, since lines in another order would change every number without an
-error.
+The checksums of lexicon and vocabulary are compared when a corpus is opened, since lines in another order would change
+every number without an error.
 """
 
 import hashlib
@@ -18,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
-from elmo_jax.data.blocks import SPLITS, Blocks
+from elmo_jax.data.blocks import Blocks
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
 from elmo_jax.files import AnyPath, anywhere, read_checksummed_json
@@ -80,12 +75,10 @@ class Corpus:
         return self.report["fingerprint"]
 
     def _lexicon(self) -> Iterator[list[str]]:
-        """Yields each word of the lexicon and its count, by id."""
         for line in (self.path / LEXICON).read_bytes().decode().removesuffix("\n").split("\n"):
             yield line.split("\t")
 
     def words(self) -> list[str]:
-        """Returns the words of the whole lexicon, by id."""
         return [word for word, _ in self._lexicon()]
 
     def counts(self) -> np.ndarray:
@@ -101,23 +94,19 @@ class Corpus:
 
     def tokens(self, split: str) -> int:
         """Returns the number of targets of a split in one direction: its words, and one mark per sentence."""
-        return self.report["splits"][_checked(split)]["tokens"]
+        return self.report["splits"][split]["tokens"]
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Returns the reports of the named sources that have text in a split, in the order of their blocks."""
-        return [source for source in self.report["splits"][_checked(split)].get("sources", ()) if source["blocks"]]
+        return [source for source in self.report["splits"][split].get("sources", ()) if source["blocks"]]
 
     def source_of_blocks(self, split: str) -> list[str]:
         """Returns the name of the source of each block of a split; empty if the text was prepared without names."""
         return [source["name"] for source in self.sources(split) for _ in range(source["blocks"])]
 
     def blocks(self, split: str) -> Blocks:
-        """Returns the text of a split (`train` or `heldout`), in blocks of whole sentences with random access."""
         _check_here(self.path)
-        return Blocks(epath.Path(self.path) / BLOCKS, _checked(split))
-
-    def __repr__(self) -> str:
-        return f"Corpus({str(self.path)!r})"
+        return Blocks(epath.Path(self.path) / BLOCKS, split)
 
 
 def checksums(folder: AnyPath) -> dict[str, str]:
@@ -128,9 +117,3 @@ def checksums(folder: AnyPath) -> dict[str, str]:
 def _check_here(path: str | os.PathLike[str]) -> None:
     if str(path).startswith("gs://"):
         raise UserError(f"{path}: training reads a corpus from the disk; copy it there first (launch/: --copy GS=DIR)")
-
-
-def _checked(split: str) -> str:
-    if split not in SPLITS:
-        raise ValueError(f"no split {split!r}; expected {' or '.join(SPLITS)}")
-    return split

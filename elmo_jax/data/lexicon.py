@@ -44,16 +44,9 @@ def write_lexicon(
 ) -> dict[str, int]:
     """Writes two files: a line `word TAB count` for every word, and the words of the softmax, one per line.
 
-    Args:
-      folder: the folder of the files.
-      entries: all words, sorted by `order_of`.
-      given: the number of words that come first in the vocabulary, whatever their counts.
-      vocabulary_size: the maximum of V, including these words.
-      min_count: the least count of any other word of the vocabulary; None if it has no others.
-
-    Returns:
-      The numbers of words (`types`), of those of the softmax (`vocabulary_size`), and of those of more than `LONG_WORD`
-      bytes (`long_words`).
+    The `entries` are sorted by `order_of`. The first `given` words are in the vocabulary whatever their counts, and
+    others if they occur at least `min_count` times, unless it is None. Returns the numbers of words (`types`), of those
+    of the softmax (`vocabulary_size`), and of those of more than `LONG_WORD` bytes (`long_words`).
     """
     types = size = long_words = 0
     with (folder / LEXICON).open("wb") as lexicon, (folder / VOCABULARY).open("wb") as vocabulary:
@@ -78,11 +71,7 @@ def vocabulary_file(words: Iterable[str]) -> Iterator[Path]:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Reads a vocabulary file with one word per line: `<S>`, `</S>`, `<UNK>` on any lines, the others by falling count.
-
-    Returns the three special words, and then the others in their order. Raises `UserError` if a mark is missing, a word
-    is repeated, or a line is not one word.
-    """
+    """Reads a vocabulary file, one word per line, with the three special words, which may be on any lines, first."""
     return marks_first(words_by_line(path))
 
 

@@ -1,1 +1,0 @@
-"""Processes and devices: how processes connect and agree, and how arrays are divided over devices."""

@@ -28,14 +28,12 @@ def is_primary() -> bool:
 
 def broadcast_from_primary(value: int) -> int:
     """Returns process 0's value (an int32) on every process; the others wait for it."""
-    if jax.process_count() == 1:
-        return value
     with jax.transfer_guard("allow"):
         return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def allgather(values: Mapping[str, float]) -> dict[str, list[float]]:
-    """Returns the values of all processes, a list of P numbers for each name."""
+    """Returns the values of all processes, P numbers for each name."""
     if jax.process_count() == 1:
         return {name: [value] for name, value in values.items()}
     mine = np.array(list(values.values()), np.float64).view(np.uint32)  # JAX would round float64 to float32
@@ -45,11 +43,10 @@ def allgather(values: Mapping[str, float]) -> dict[str, list[float]]:
 
 
 def barrier() -> None:
-    """Makes a first exchange between all devices.
+    """Makes a first exchange between all devices, when all processes have just connected.
 
-    Gloo, the collectives library of CPUs, fails unless all processes reach their first exchange within 30 seconds.
-    Therefore the first exchange is made when all processes have just connected; later, one process might compile its
-    step much sooner than another.
+    Gloo, the collectives library of CPUs, fails unless all processes reach their first exchange within 30 seconds, and
+    one process might compile its step much sooner than another.
     """
     mesh = make_mesh()
     ones = to_devices(np.ones(len(mesh.local_devices), np.int32), PartitionSpec(mesh.axis_names), mesh)
@@ -57,10 +54,10 @@ def barrier() -> None:
 
 
 def wait_for_all() -> None:
-    """Returns once all processes have called it, however long the slowest takes.
+    """Returns once all processes have called it, so that what process 0 has written before is complete for all.
 
-    What process 0 writes before it, such as the export, is complete for all processes after it. The coordination
-    service waits here, since exchanges between devices have time limits. If a process dies, its heartbeat ends all.
+    The coordination service waits here, since exchanges between devices have time limits. If a process dies, its
+    heartbeat ends all.
     """
     if jax.process_count() == 1:
         return
@@ -71,10 +68,9 @@ def wait_for_all() -> None:
 
 @contextlib.contextmanager
 def raise_on_all() -> Iterator[None]:
-    """A context in which a `UserError` of one process is raised on all processes, which then end with the same status.
+    """A context in which a `UserError` of one process is raised on all, on the others as one that names this process.
 
-    The others raise one that names this process. The body must not exchange anything with other processes, because a
-    process that fails would leave the others waiting.
+    The body must not exchange anything with other processes, which a process that fails would leave waiting.
     """
     mistake: UserError | None = None
     try:
@@ -117,7 +113,6 @@ class RequestReducer:
         self._largest = jax.jit(functools.partial(jnp.max, axis=0), out_shardings=named_shardings(REPLICATED, mesh))
 
     def reduce(self, requests: StepRequests) -> jax.Array | StepRequests:
-        """Returns the largest requests of all processes, to be fetched later; a single process gets its own."""
         if jax.process_count() == 1:
             return requests
         mine = np.tile(np.array(requests, np.int32), (len(self._mesh.local_devices), 1))

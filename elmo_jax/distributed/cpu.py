@@ -21,7 +21,6 @@ FEWEST_ROWS = 8  # per device, since every device encodes the distinct words of 
 
 # The parameters of mallopt in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
-_NO_TRIMMING = -1
 # The size in bytes of the heaps from which glibc allocates for a thread with a separate arena. Only the first
 # thread has a heap of any size.
 HEAP = 2**26
@@ -29,16 +28,12 @@ LARGEST_BLOCK = HEAP - 2**22  # of a program's temporary memory, in bytes; leave
 
 
 def keep_freed_memory(per_thread: bool = False) -> None:
-    """Makes the C library keep freed memory for later allocations, for computations on a CPU.
+    """Makes glibc keep freed memory for later allocations, on a machine without accelerator and before it has threads.
 
     Every training step allocates and frees the same hundred megabytes. If they were returned to the operating system
-    in between, they would come back as new pages, which the system fills with zeros; that took a fifth of the time of
-    a step. This function must be called before there are threads. It does nothing if the C library is not glibc or if
-    the machine has an accelerator.
-
-    With `per_thread`, every thread keeps its own memory. The threads of several devices wait for each other if they
-    share it, which took a fifth of the time as well. But a thread keeps no block of more than 64 MB
-    (`training.partitioning.step_options`), unless it is the first thread of the process.
+    in between, it would fill their new pages with zeros, which took a fifth of the time of a step. With `per_thread`,
+    the threads of several devices do not wait for each other's memory, which took a fifth as well; but a thread keeps
+    no block of more than 64 MB (`training.partitioning.step_options`), unless it is the first one of the process.
     """
     if platform.libc_ver()[0] != "glibc" or has_accelerator():
         return
@@ -46,7 +41,7 @@ def keep_freed_memory(per_thread: bool = False) -> None:
     if not per_thread:
         mallopt(_M_ARENA_MAX, 1)
     mallopt(_M_MMAP_MAX, 0)  # no block comes directly from the operating system and returns to it when freed
-    mallopt(_M_TRIM_THRESHOLD, _NO_TRIMMING)
+    mallopt(_M_TRIM_THRESHOLD, -1)  # never
     mallopt(_M_TOP_PAD, HEAP)  # with as much, glibc keeps heaps in which nothing is used
 
 
@@ -96,11 +91,11 @@ def devices_for(config: "LSTMConfig", rows: int, cores: int) -> int:
 
 
 def divide_cpu(config: "LSTMConfig", rows: int) -> None:
-    """Makes as many CPU devices as `devices_for` says; JAX prefers accelerators if there are some.
+    """Makes as many CPU devices as `devices_for` says.
 
     The number stays as it is if the user has set it (`XLA_FLAGS`, `JAX_NUM_CPU_DEVICES`), in a launch of several
     processes, or if there are arrays on the devices already. In any case, programs of one device run in the thread that
-    calls them, the first one, for which the C library keeps blocks of any size (`keep_freed_memory`).
+    calls them, the first one, for which the C library keeps blocks of any size.
     """
     import jax  # not before, since the command sets the memory up before it imports JAX
     from jax.extend.backend import clear_backends

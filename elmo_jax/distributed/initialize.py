@@ -42,13 +42,7 @@ def connected(
 
     A process that leaves the context with an error ends at once, since any further exchange would wait for the others;
     the heartbeat then ends these. A process that reaches the end of the context waits for the others. JAX must not be
-    used before the context is entered.
-
-    Args:
-      coordinator: the address `HOST:PORT` of process 0.
-      processes: the number of processes; 1 means this process alone, whatever launcher is detected.
-      process: the index of this process, from 0.
-      heartbeat: the seconds without a heartbeat after which a process counts as lost; `HEARTBEAT_SECONDS` unless given.
+    used before the context is entered. The arguments are those of the command (`cli.options.add_process_options`).
 
     Raises:
       UserError: the arguments are invalid or incomplete, or a launcher was detected but not its other processes.
@@ -101,8 +95,7 @@ def _leave(error: BaseException) -> NoReturn:
     import jax
 
     name = f"process {jax.process_index()} on {socket.gethostname()}"
-    is_loss = isinstance(error, jax.errors.JaxRuntimeError | ValueError) and _LOST.search(str(error))
-    if is_loss:
+    if isinstance(error, jax.errors.JaxRuntimeError | ValueError) and _LOST.search(str(error)):
         reason = _one_line(error)[:200]
         error = PeerLost(f"another process is gone ({reason}); the same launch resumes from the last checkpoint")
     line = _one_line(of_machine(error) or error)

@@ -53,10 +53,7 @@ def check_not_forked() -> None:
 
 
 def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Makes a mesh from the given devices, or else from all devices of all processes.
-
-    The devices of a process are adjacent in the mesh.
-    """
+    """Makes a mesh of the given or of all devices, in which those of a process are adjacent."""
     check_not_forked()
     devices = sorted(devices or jax.devices(), key=lambda device: (device.process_index, device.id))
     group = len(devices) if len(devices) <= GROUP else math.gcd(len(devices), GROUP)
@@ -84,38 +81,28 @@ def local_rows(rows: int, mesh: Mesh) -> range:
 
 
 def named_shardings(specs: Any, mesh: Mesh) -> Any:
-    """Returns a tree of partition specs as a tree of shardings over the mesh."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 
 def to_devices(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     """Makes global arrays from the parts of this process's devices; of a replicated array, from all of it."""
-
-    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), array)
-
     with jax.transfer_guard("allow"):  # the training loop disallows implicit transfers
-        return jax.tree.map(one, arrays, specs)
+        return jax.tree.map(jax.make_array_from_process_local_data, named_shardings(specs, mesh), arrays)
 
 
 def distribute(arrays: Any, specs: Any, mesh: Mesh) -> Any:
     """Makes global arrays from arrays that every process holds in full."""
 
-    def one(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+    def one(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
-    return jax.tree.map(one, arrays, specs)
+    return jax.tree.map(one, arrays, named_shardings(specs, mesh))
 
 
 def gather(tree: Any) -> Any:
     """Returns the full arrays of a tree on every host, divided or not. Every process must call this function."""
-
-    def one(array: jax.Array) -> np.ndarray:
-        if array.is_fully_addressable or array.is_fully_replicated:
-            return np.asarray(jax.device_get(array))
-        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-    return jax.tree.map(one, tree)
+    with jax.transfer_guard("allow"):
+        return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def local_part(array: jax.Array, axis: int = 0) -> np.ndarray:

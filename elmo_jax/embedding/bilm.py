@@ -5,17 +5,12 @@ Shapes: B sentences, T words of the longest, W characters per word, L LSTM layer
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import export
 
-from elmo_jax import characters
 from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.distributed.mesh import make_mesh
@@ -24,18 +19,14 @@ from elmo_jax.embedding.embed import BosEos, CarryState, character_ids
 from elmo_jax.embedding.engine import Engine
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.errors import UserError
-from elmo_jax.files import atomic_folder, writing
 from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.elmo import ELMo
 from elmo_jax.model.precision import Precision, standard_numerics
-from elmo_jax.model.sentences import sentence_layers
-from elmo_jax.runs.progress import Progress
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
 # How many words are encoded at a time. A call has some hundreds of new words, and chunks without words are skipped.
 ENCODER_CHUNK = {"cpu": 128}
-PLATFORMS = ("cpu", "cuda", "tpu")  # of an exported program
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -191,35 +182,3 @@ def frozen_tree(bilm: PretrainedBiLM) -> dict[str, Any]:
     """
     with standard_numerics():
         return jax.device_put({name: tree for name, tree in bilm.params.items() if name != "softmax"}, may_alias=False)
-
-
-def write_program(bilm: PretrainedBiLM, out: Path) -> None:
-    """Writes a folder with a biLM as a program for CPUs, NVIDIA GPUs and TPUs, which holds the parameters.
-
-    The folder has `bilm.jax`, which `jax.export.deserialize` reads, `characters.py`, which needs only NumPy, and
-    `jax_version.txt`, since later versions of JAX promise to read the program for six months only.
-    The program maps character ids + 1, int32 [B, T, W] with any B and T of at least 1, to the layers, float32
-    [B, L+1, T, 2P], and the mask of the words, bool [B, T], as `EmbeddingBiLM.character_ids` and `embed` define them.
-
-    Raises:
-      UserError: there is something at `out`, or it cannot be written.
-    """
-    if out.exists():
-        raise UserError(f"{out}: exists; choose another name or remove it")
-    params = {name: tree for name, tree in bilm.params.items() if name != "softmax"}
-
-    def embed(ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-        layers, mask = sentence_layers(BiLM(bilm.config), params, ids)
-        return layers[:, :, 1:-1] * mask[:, None, :, None], mask
-
-    batch, steps = export.symbolic_shape("b, t")
-    ids = jax.ShapeDtypeStruct((batch, steps, bilm.config.char_cnn.max_characters), jnp.int32)
-    try:
-        with Progress(f"exporting to {out}"):
-            content = export.export(jax.jit(embed), platforms=PLATFORMS)(ids).serialize()
-    except ImportError:  # of flatbuffers
-        raise UserError("--format jax: flatbuffers is not installed; run: pip install 'elmo_jax[export]'") from None
-    with writing(out), atomic_folder(out) as folder:
-        (folder / "bilm.jax").write_bytes(content)
-        (folder / "jax_version.txt").write_text(f"{jax.__version__}\n", encoding="utf-8")
-        (folder / "characters.py").write_text(inspect.getsource(characters), encoding="utf-8")

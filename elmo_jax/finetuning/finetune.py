@@ -39,9 +39,7 @@ FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epoc
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A text to train or evaluate on: one prepared corpus, or sources that `prepare` reads."""
-
-    sources: Sequence[str]
+    sources: Sequence[str]  # one prepared corpus, or what `prepare` reads
     options: PrepareOptions = PrepareOptions()
     language: str = "en"  # unless the options have one
 
@@ -65,16 +63,10 @@ def finetune(
 ) -> Finished | Stopped:
     """Trains a model on a domain to the end, or until SIGTERM or SIGINT.
 
-    Args:
-      source: the model, see `open_source`.
-      config: the settings; of `config.model`, only the dropout has an effect, see `with_architecture`.
-      text: the text of the domain.
-      workdir: the folder of the run; a run that was stopped or killed resumes there.
-      title: the name of the run in its plot and its export.
-      original: the sources of a text on which to measure what is forgotten; None for that of the model's training.
-
-    Raises:
-      UserError: a model, a text or a setting is invalid, or the loss is not finite.
+    Of `config.model`, only the dropout has an effect (`with_architecture`). A run that was stopped or killed resumes in
+    its `workdir`; `title` names it in its plot and its export. What is forgotten is measured on the sources `original`,
+    by default on the text of the model's training. Raises `UserError` if a model, a text or a setting is invalid, or
+    the loss is not finite.
     """
     check_connected()
     workdir, text = parse_path(workdir), dataclasses.replace(text, language=source.bilm.language)
@@ -86,7 +78,10 @@ def finetune(
     with locked(workdir):
         corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
-        config = _with_evaluations(config, corpus)
+        if number := config.finetune.evaluations:
+            epoch = epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
+            evaluation = dataclasses.replace(config.evaluation, every=max(1, math.ceil(epoch / number)))
+            config = dataclasses.replace(config, evaluation=evaluation)
         if source.bilm.vocabulary is None:
             _say(f"{source.name} has no softmax; one is fitted first, with the biLM frozen")
             fitted = _fit_softmax(source, config, corpus, workdir / "softmax", title)
@@ -144,7 +139,12 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     vocabulary, extends = source.bilm.vocabulary, config.finetune.vocabulary == "extend"
     prepared = Corpus.find(text.sources)
     if prepared is not None or (vocabulary is not None and not extends):
-        _check_chosen(config.finetune)
+        for name in CHOOSE_WORDS:
+            if getattr(config.finetune, name) != getattr(FinetuneConfig(), name):
+                raise UserError(
+                    f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a"
+                    " prepared corpus; leave it out, or give the text itself with config.finetune.vocabulary=extend"
+                )
     if prepared is not None:
         options = text.options
         heldout = ("--heldout", options.heldout_sources), ("--heldout-fraction", options.heldout_fraction)
@@ -164,30 +164,16 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
         return text.prepare(out, vocabulary_file=file)
 
 
-def _check_chosen(settings: FinetuneConfig) -> None:
-    for name in CHOOSE_WORDS:
-        if getattr(settings, name) != getattr(FinetuneConfig(), name):
-            raise UserError(
-                f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a prepared"
-                " corpus; leave it out, or give the text itself with config.finetune.vocabulary=extend"
-            )
-
-
 def _fit_softmax(
     source: SourceModel, config: Config, corpus: Corpus, workdir: epath.Path, title: str
 ) -> SourceModel | Stopped:
     """Fits a softmax to a model without one, in a separate run; the biLM is frozen and runs without dropout."""
     softmax = unigram_softmax(corpus.counts(), corpus.vocabulary_size, source.bilm.config.lstm.projection)
-    changes: dict[str, Any] = {
-        "epochs": config.finetune.softmax_epochs,
-        "steps": 0,
-        "profile": (),
-        "trackers": ("tensorboard",),
-    }
+    epochs, trackers = config.finetune.softmax_epochs, ("tensorboard",)
     stage = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0),
-        train=dataclasses.replace(config.train, **changes),
+        train=dataclasses.replace(config.train, epochs=epochs, steps=0, profile=(), trackers=trackers),
         finetune=dataclasses.replace(config.finetune, trainable="softmax"),
     )
     recipe = recipe_of(stage, {**source.bilm.params, "softmax": softmax}, source.history)
@@ -197,22 +183,13 @@ def _fit_softmax(
     return ended if isinstance(ended, Stopped) else SourceModel(open_bilm(workdir), source.name, source.run)
 
 
-def _with_evaluations(config: Config, corpus: Corpus) -> Config:
-    number = config.finetune.evaluations
-    if not number:
-        return config
-    epoch = epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
-    every = max(1, math.ceil(epoch / number))
-    return dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, every=every))
-
-
 def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
     if prepared := Corpus.find(text.sources):
         return prepared
-    whole: dict[str, Any] = {"heldout_fraction": 1.0, "heldout_sources": None}
-    reading = for_other_text(text.sources, text.options.text)
+    changes: dict[str, Any] = {"heldout_fraction": 1.0, "heldout_sources": None}
+    changes["text"] = for_other_text(text.sources, text.options.text)
     with vocabulary_file(corpus.vocabulary()) as file:
-        return text.prepare(workdir / "original", text=reading, vocabulary_file=file, **whole)
+        return text.prepare(workdir / "original", vocabulary_file=file, **changes)
 
 
 def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def recipe_for_corpus(source: SourceModel, config: Config, corpus: Corpus, origi
     assert source.bilm.vocabulary is not None
     before: dict[str, Measure] = {WHOLE: measure_whole}
     if original is not None:
-        text = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
-        blocks = spread_blocks(text.blocks, config.evaluation.tokens)
-        before["original"] = lambda setup, params: setup.perplexity(params, blocks, text.char_ids)
+        text, char_ids = heldout_under(original, words, source.bilm.config.char_cnn.max_characters)
+        blocks = spread_blocks(text, config.evaluation.tokens)
+        before["original"] = lambda setup, params: setup.perplexity(params, blocks, char_ids)
     after = dict(before)
     size = len(source.bilm.vocabulary)
     if len(words) > size:
@@ -106,7 +106,6 @@ def results(result: TrainingResult, trainable: str, finetuned_from: dict[str, An
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """Returns the report of a fine-tuning as text."""
     rows = [f"{'perplexity':<20} " + " ".join(f"{name:>12}" for name in (*result["after"]["domain"], "<UNK> targets"))]
     for text in TEXTS:
         for when in ("before", "after"):

@@ -21,14 +21,6 @@ from elmo_jax.data.windows import BlockSource
 from elmo_jax.types import Tree
 
 
-@dataclasses.dataclass(frozen=True)
-class OtherText:
-    """A text to evaluate on that has its own lexicon, which begins with the softmax vocabulary."""
-
-    blocks: BlockSource
-    char_ids: np.ndarray  # [types, W]
-
-
 def extended_softmax(softmax: Tree, counts: np.ndarray, size: int) -> Tree:
     """Returns a softmax with rows for the words that its vocabulary is extended by.
 
@@ -67,13 +59,16 @@ def unigram_softmax(counts: np.ndarray, size: int, projection: int) -> Tree:
     return {"kernel": np.zeros((size, projection), np.float32), "bias": bias.astype(np.float32)}
 
 
-def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int) -> OtherText:
-    """Returns the held-out text of a corpus with the words of any vocabulary as targets; the tokens do not change."""
+def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int) -> tuple[BlockSource, np.ndarray]:
+    """Returns the held-out text of a corpus with the words of any vocabulary as targets; the tokens do not change.
+
+    Also returns the character ids [types, W] of its own lexicon, which begins with the vocabulary.
+    """
     words, row_of = corpus.words(), {word: i for i, word in enumerate(vocabulary)}
     others = [word for word in words if word not in row_of]
     row_of |= {word: len(vocabulary) + i for i, word in enumerate(others)}
     ids = np.array([row_of[word] for word in words], np.int32)
-    return OtherText(_Renumbered(corpus.blocks("heldout"), ids), encode_chars([*vocabulary, *others], max_characters))
+    return _Renumbered(corpus.blocks("heldout"), ids), encode_chars([*vocabulary, *others], max_characters)
 
 
 @dataclasses.dataclass(frozen=True)

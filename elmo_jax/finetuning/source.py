@@ -22,9 +22,7 @@ CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConf
 
 @dataclasses.dataclass(frozen=True)
 class SourceModel:
-    """A model to fine-tune."""
-
-    bilm: PretrainedBiLM  # the model; its vocabulary is None if it has no softmax, like published weights
+    bilm: PretrainedBiLM  # whose vocabulary is None if it has no softmax, like published weights
     name: str  # the name of the model in messages
     run: epath.Path | None  # the folder of the run that the model is in, if any
     checkpoint: Checkpoint | None = None  # the checkpoint of bilm-tf that the model is, if it is one
@@ -66,7 +64,6 @@ class SourceModel:
 
 
 def open_source(source: BiLMSource) -> SourceModel:
-    """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
     run, checkpoint = run_of(source), checkpoint_of(source)
     path = files.parse_path(source[1] if isinstance(source, tuple) else source)
     if checkpoint and checkpoint.vocabulary is None:
@@ -78,8 +75,7 @@ def open_source(source: BiLMSource) -> SourceModel:
 def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
     """Returns the settings with the architecture of the model `where`; of `config.model`, only the dropout is kept.
 
-    Raises:
-      UserError: `config.model` requests another architecture, by a value that is neither the model's nor the default.
+    Raises `UserError` if `config.model` requests another architecture, by a value that is not the default.
     """
     asked = to_dict(config.model)
     of_default = differences(to_dict(ModelConfig()), asked)

@@ -44,7 +44,6 @@ class Activity:
         self._since, self._seconds = self.progressed, dict.fromkeys(PHASES, 0.0)
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Adds the seconds of earlier launches."""
         self._seconds = {phase: value + seconds.get(phase, 0.0) for phase, value in self._seconds.items()}
 
     def advance(self) -> None:
@@ -59,7 +58,6 @@ class Activity:
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """A context of another phase."""
         before = self.enter(phase)
         try:
             yield
@@ -72,10 +70,12 @@ class Activity:
 
 
 class Watchdog:
-    """A context in which this process ends, after writing its Python stacks, when it does not progress."""
+    """A context in which this process ends, after writing its Python stacks to a folder, when it does not progress.
+
+    A step may take so many `minutes`, unless they are 0.
+    """
 
     def __init__(self, activity: Activity, minutes: float, folder: epath.Path) -> None:
-        """Watches for steps longer than so many minutes, unless they are 0; the stacks are written to a folder."""
         self._activity, self._minutes, self._closed = activity, minutes, threading.Event()
         self._path = folder / f"process_{jax.process_index()}_{socket.gethostname()}.txt"
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -115,10 +115,9 @@ class Watchdog:
 
 
 class Tracer:
-    """A context that traces the steps that the settings name."""
+    """A context that traces the steps `chosen`, the first one and their number or nothing, to a folder per process."""
 
     def __init__(self, folder: epath.Path, chosen: tuple[int, ...]) -> None:
-        """Traces the steps `chosen`, the first one and their number or nothing, to a folder per process."""
         self._folder = folder / f"process_{jax.process_index()}"
         first, number = chosen or (0, 0)
         self._steps = range(first, first + number)
@@ -131,15 +130,13 @@ class Tracer:
         self._stop()
 
     def before(self, step: int) -> None:
-        """Begins the trace if this step is the first one to trace."""
         if step in self._steps and self._running is None:
             self._running = tempfile.TemporaryDirectory(prefix="elmo-jax-")
             jax.profiler.start_trace(self._running.name)
 
     def after(self, step: int, result: Any) -> None:
-        """Ends the trace if this step is the last one to trace; `result` is what its program computes."""
         if self._running is not None and step + 1 >= self._steps.stop:
-            jax.block_until_ready(result)
+            jax.block_until_ready(result)  # of the program of the step
             self._stop()
 
     def _stop(self) -> None:

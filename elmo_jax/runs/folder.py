@@ -34,12 +34,8 @@ def open_workdir(
 ) -> None:
     """Claims a folder, which may be absent or empty, for a run, or verifies that it belongs to this run.
 
-    The `config` is a dataclass of settings, of which those with the dotted keys `changeable` may differ between two
-    launches of a run. The `metadata` must stay the same, such as the fingerprint of the corpus. The versions of the
-    installed `packages` whose code the run imports are recorded.
-
-    Raises `UserError` if the folder holds something else or a run with other settings, it is in a bucket that cannot be
-    read and written, or this host does not see what process 0 opened.
+    The settings with the dotted keys `changeable` may differ between two launches, and the `metadata`, such as the
+    fingerprint of the corpus, may not. The versions of the `packages` whose code the run imports are recorded.
     """
     with raise_on_all(), store_errors(workdir):
         if is_primary():
@@ -96,15 +92,12 @@ def _follow(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> None:
         if time.monotonic() > deadline:
             break
         time.sleep(0.5)
+    problem = "process 0 has opened the run there, but this host does not see it; every host needs the same --workdir,"
+    problem += " in a shared folder or a bucket"
     if changed:
-        raise UserError(
-            f"{workdir}: not the settings that process 0 was started with: {_listed(changed)}; start the same command"
-            " on every host"
-        )
-    raise UserError(
-        f"{workdir}: process 0 has opened the run there, but this host does not see it; every host needs the same"
-        " --workdir, in a shared folder or a bucket"
-    )
+        settings = f"not the settings that process 0 was started with: {_listed(changed)}"
+        problem = f"{settings}; start the same command on every host"
+    raise UserError(f"{workdir}: {problem}")
 
 
 def _changed(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -118,19 +111,11 @@ def _changed(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> dict
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
-    return "; ".join(f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in changed.items())
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return "; ".join(f"{key} was {old!r:.80} and is now {new!r:.80}" for key, (old, new) in changed.items())
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:
-    """Reads `config.json` of a run: `config`, `metadata`, and the `folder` in which the command was run.
-
-    Raises `UserError` if the folder has no such file, or the file is damaged.
-    """
+    """Reads `config.json` of a run: `config`, `metadata`, and the `folder` in which the command was run."""
     remedy = "restore it, or start the run again in another --workdir"
     try:
         return read_checksummed_json(workdir / "config.json", remedy, covered_by_seal)
@@ -155,10 +140,9 @@ def covered_by_seal(value: dict[str, Any]) -> dict[str, Any]:
     """Returns what the seal covers: no paths, since a user may have to correct them by hand."""
 
     def without_paths(value: Any) -> Any:
-        if isinstance(value, dict):
-            items = value.items()
-            return {key: without_paths(item) for key, item in items if key not in _PATHS or not isinstance(item, str)}
-        return value
+        if not isinstance(value, dict):
+            return value
+        return {k: without_paths(v) for k, v in value.items() if k not in _PATHS or not isinstance(v, str)}
 
     return {"config": without_paths(value["config"]), "metadata": value["metadata"]}
 

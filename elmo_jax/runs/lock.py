@@ -38,8 +38,6 @@ OTHER_HOST_SECONDS = 100.0  # how long a file server may hold the lock of a host
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """The process that holds the lock of a run."""
-
     host: str  # the name of its host
     process: int  # its process id there
     since: str  # when it took the lock, in ISO format, UTC
@@ -47,16 +45,14 @@ class Holder:
 
     @classmethod
     def this(cls) -> Holder:
-        """Returns this process as the holder, from now on."""
         now = datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds")
         return cls(socket.gethostname(), os.getpid(), now, secrets.token_hex(8))
 
     @classmethod
     def parse(cls, content: bytes | str) -> Holder | None:
-        """Returns the holder that a lock file names, or None if the file is not complete."""
         try:
             return cls(**json.loads(content))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError):  # it is not complete
             return None
 
     def as_json(self) -> bytes:
@@ -80,11 +76,7 @@ def store_errors(workdir: epath.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(workdir: epath.Path) -> Iterator[None]:
-    """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all.
-
-    The folder is made if it is absent. Raises `UserError` if another launch, which the message names, has the lock, or
-    the folder cannot be written.
-    """
+    """A context in which this launch alone writes into the folder of a run; process 0 takes the lock for all."""
     with contextlib.ExitStack() as stack:
         with raise_on_all(), store_errors(workdir):
             if is_primary():
@@ -94,11 +86,8 @@ def locked(workdir: epath.Path) -> Iterator[None]:
 
 
 def _refusal(workdir: epath.Path, holder: Holder | None) -> UserError:
-    who = "another launch" if holder is None else str(holder)
-    return UserError(
-        f"{workdir}: {who} is writing into this folder; wait for it to end or stop it, or give this launch"
-        " another folder"
-    )
+    what = f"{holder or 'another launch'} is writing into this folder"
+    return UserError(f"{workdir}: {what}; wait for it to end or stop it, or give this launch another folder")
 
 
 def _flock(workdir: epath.Path) -> contextlib.AbstractContextManager[None] | None:
@@ -190,7 +179,6 @@ class _Lease:
         return bool(written)
 
     def _renew(self) -> None:
-        """Rewrites the lease until the end; ends the process if another launch has taken it over."""
         warned = False
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:

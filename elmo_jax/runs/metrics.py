@@ -1,8 +1,8 @@
-"""Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds trackers.
+"""Writes and reads the metrics of a run: `metrics.jsonl`, `evaluations.json` and TensorBoard files; feeds a tracker.
 
-A tracker, Weights & Biases or Trackio, may wait for a server, fail, or never answer. So all its calls are made by a
-separate thread, from a bounded queue: a run neither waits for a tracker nor ends with it, and one line says which
-metrics it did not get.
+The tracker, Weights & Biases, may wait for a server, fail, or never answer. So all its calls are made by a separate
+thread, from a bounded queue: a run neither waits for it nor ends with it, and one line says which metrics it did not
+get.
 """
 
 import contextlib
@@ -31,13 +31,11 @@ from elmo_jax.runs.perplexity import EVALUATIONS, Evaluations, Perplexity, read_
 
 _VERSION = "brain.Event:2"  # of TensorBoard's format, in the first event of each file
 _RETRY_SECONDS = 60  # between two attempts to write the files, in a bucket or after a failure
-PROJECT = "elmo_jax"  # unless the environment variables WANDB_PROJECT or TRACKIO_PROJECT name another one
+PROJECT = "elmo_jax"  # unless the environment variable WANDB_PROJECT names another one
 _WAITING = 10_000  # the largest number of records that wait for a tracker
 _SECONDS = 30.0  # the time that a tracker has at the end of a launch
 
-Tracker = tuple[
-    Callable[[int, Mapping[str, float]], None], Callable[[], None]
-]  # `log` and `close`, as in `InBackground`
+Tracker = tuple[Callable[[int, Mapping[str, float]], None], Callable[[], None]]  # its functions `log` and `close`
 
 
 def _wandb(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
@@ -58,30 +56,17 @@ def _wandb(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracke
     return lambda step, values: run.log({"step": step, **values}), run.finish
 
 
-def _trackio(workdir: epath.Path, identity: str, config: dict[str, Any]) -> Tracker:
-    import trackio
-
-    # Trackio knows a run by its name alone, which two folders may share.
-    name, project = f"{workdir.name}-{identity}", os.environ.get("TRACKIO_PROJECT", PROJECT)
-    run = trackio.init(project, name=name, resume="allow", config=config)
-    return lambda step, values: run.log(dict(values), step=step), run.finish
-
-
-_MAKERS: dict[str, Callable[..., Tracker]] = {"wandb": _wandb, "trackio": _trackio}
-
-
 class InBackground:
     """A tracker that is made and called by a separate thread; see the module."""
 
-    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
-        self._name, self._make = name, make
+    def __init__(self, make: Callable[[], Tracker]) -> None:
+        self._make = make
         self._records: queue.Queue[tuple[int, Mapping[str, float]] | None] = queue.Queue(_WAITING)
         self._warned = False
-        self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands over the metrics of one step, unless the tracker has failed."""
         if not self._thread.is_alive():
             return
         try:
@@ -90,7 +75,6 @@ class InBackground:
             self._warn(f"does not answer; its metrics from step {step} on are lost")
 
     def close(self) -> None:
-        """Waits until the tracker has ended, but not longer than half a minute."""
         try:
             self._records.put_nowait(None)
         except queue.Full:
@@ -112,34 +96,25 @@ class InBackground:
         if not self._warned:
             self._warned = True
             with contextlib.suppress(OSError):
-                print(f"warning: train.trackers: {self._name} {text}. Training continues", file=sys.stderr, flush=True)
+                print(f"warning: train.trackers: wandb {text}. Training continues", file=sys.stderr, flush=True)
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises `UserError` if the package of a tracker is not installed."""
-    for name in names:
-        if name in _MAKERS and importlib.util.find_spec(name) is None:
-            raise UserError(f"train.trackers: {name} is not installed; run: pip install 'elmo_jax[{name}]'")
+    if "wandb" in names and importlib.util.find_spec("wandb") is None:
+        raise UserError("train.trackers: wandb is not installed; run: pip install 'elmo_jax[wandb]'")
 
 
-def open_trackers(names: Sequence[str], workdir: epath.Path) -> list[InBackground]:
-    """Begins to report to the named trackers, in the run of an earlier launch if there was one.
-
-    The name of the run is that of its folder, and its settings are those of `config.json` there. The file
-    `tracker.json` keeps what distinguishes it from other runs of the same name.
-    """
-    names = [name for name in names if name in _MAKERS]
-    if not names:
-        return []
+def open_tracker(workdir: epath.Path) -> InBackground:
+    """Begins to report to W&B, in the run of an earlier launch if there was one, whose id is in `tracker.json`."""
     file = workdir / "tracker.json"
     if not file.exists():
         write_text(file, json.dumps({"id": uuid.uuid4().hex[:8]}) + "\n")
     try:
         identity = str(json.loads(file.read_text())["id"])
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{file}: damaged; delete it, and the trackers get a new run") from None
+        raise UserError(f"{file}: damaged; delete it, and W&B gets a new run") from None
     config = json.loads((workdir / "config.json").read_text())["config"]
-    return [InBackground(name, functools.partial(_MAKERS[name], workdir, identity, config)) for name in names]
+    return InBackground(functools.partial(_wandb, workdir, identity, config))
 
 
 class Records:
@@ -174,7 +149,6 @@ class _GrowingFile:
         self._written = -1  # the bytes that are in the file; -1 to write it whole, which never leaves half a file
 
     def flush(self) -> None:
-        """Writes the content. Raises OSError or, in a bucket, any exception of its client."""
         before, self._written = self._written, -1
         is_object = in_bucket(self._path)
         if before < 0 or (is_object and before < len(self.content)):
@@ -192,11 +166,9 @@ class MetricsLog(Records):
     """The metrics in `metrics.jsonl` and `tensorboard/` of the run's folder, one record per report.
 
     A run that resumes from a checkpoint deletes the records past it and writes them again; the time that they took is
-    added to the newest record that is left, as `seconds/lost`. Files in a bucket cannot be appended to; there they are
-    written whole, at most once per minute and at every `flush`.
-
-    Training continues when the files cannot be written, as on a full disk: this is reported once, and later calls write
-    what is missing. The next checkpoint will show whether there is space again.
+    added to the newest record that is left, as `seconds/lost`. In a bucket, the files are written at most once per
+    minute and at every `flush`. If they cannot be written, as on a full disk, this is reported once, training
+    continues, and later calls write what is missing.
     """
 
     def __init__(self, workdir: epath.Path, step: int, trackers: Sequence[str] = ("tensorboard",)):
@@ -215,7 +187,7 @@ class MetricsLog(Records):
         self._events = _GrowingFile(workdir / "tensorboard" / name)
         self._first_step, self._has_events = step + 1, "tensorboard" in trackers
         self._has_evaluations = bool(self.evaluations) or (workdir / EVALUATIONS).exists()
-        self._trackers = open_trackers(trackers, workdir)
+        self._tracker = open_tracker(workdir) if "wandb" in trackers else None
         self._retry = 0.0  # when the files are next to be written
         self._warned = False
         self.flush()
@@ -223,8 +195,7 @@ class MetricsLog(Records):
     def write(self, step: int, values: dict[str, Any]) -> None:
         """Adds the record of a step, unless an earlier launch, killed afterwards, has written it already.
 
-        Parts of a metric's name are joined by `/`. A list holds one value per process, of which TensorBoard gets the
-        largest.
+        A list holds one value per process, of which TensorBoard gets the largest.
         """
         record = {"step": step, **values}
         if self.records and (last := self.records[-1])["step"] == step and last.keys() == record.keys():
@@ -236,8 +207,8 @@ class MetricsLog(Records):
             scalars[f"{name}/largest" if is_list else name] = max(value) if is_list else value
         if self._has_events:
             self._add_events(step, scalars)
-        for tracker in self._trackers:
-            tracker.log(step, scalars)
+        if self._tracker:
+            self._tracker.log(step, scalars)
         self._metrics.content += _line(record)
         if time.monotonic() >= self._retry:
             self.flush()
@@ -256,10 +227,9 @@ class MetricsLog(Records):
                 self._events.content += part + struct.pack("<I", masked_crc32c(part))
 
     def add_evaluation(self, text: str, step: int, perplexity: Perplexity) -> None:
-        """Adds the perplexity of a text at a step to `evaluations.json`, after all metrics have been written."""
         super().add_evaluation(text, step, perplexity)
         self._has_evaluations = True
-        self.flush()
+        self.flush()  # the metrics first
 
     def flush(self) -> None:
         """Brings the files up to date; what fails is reported once, and tried again later."""
@@ -284,8 +254,8 @@ class MetricsLog(Records):
 
     def close(self) -> None:
         self.flush()
-        for tracker in self._trackers:
-            tracker.close()
+        if self._tracker:
+            self._tracker.close()
 
 
 def _line(record: dict[str, Any]) -> bytes:
@@ -293,10 +263,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def read_records(path: epath.Path) -> list[dict[str, Any]]:
-    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete.
-
-    Raises `UserError` if another line is damaged.
-    """
+    """Reads the records of a `metrics.jsonl`, without a last line that a killed process left incomplete."""
     records: list[dict[str, Any]] = []
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, 1):

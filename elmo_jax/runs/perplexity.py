@@ -15,10 +15,8 @@ EVALUATIONS = "evaluations.json"
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """The perplexities of one text."""
-
-    forward: float  # the perplexity of the forward direction
-    backward: float | None  # the perplexity of the backward direction; None if the biLM has none
+    forward: float
+    backward: float | None  # None if the biLM has no backward direction
     tokens: int  # the targets per direction: the words, and one mark per sentence
     unknown: float  # the fraction of the targets that are `<UNK>`
     sources: Mapping[str, "Perplexity"] = dataclasses.field(default_factory=dict)  # those of its named sources
@@ -38,14 +36,10 @@ class Perplexity:
         return exp(sum(count * loss for count, loss in counted) / total) if weights and total else self.average
 
     def as_dict(self) -> dict[str, float]:
-        """Returns a dict with the keys `forward`, `backward` (if there is one) and `average`."""
         return {name: value for name in (*DIRECTIONS, "average") if (value := getattr(self, name)) is not None}
 
     def as_metrics(self, text: str) -> dict[str, float]:
-        """Returns the values as in `metrics.jsonl`, with keys such as `TEXT/perplexity/forward`.
-
-        Those of a source are `TEXT/SOURCE/perplexity/forward` and so on.
-        """
+        """Returns the values as in `metrics.jsonl`: `TEXT/perplexity/forward`, `TEXT/SOURCE/perplexity/forward`, …."""
         values = {f"{text}/perplexity/{name}": value for name, value in self.as_dict().items()}
         values |= {f"{text}/tokens": self.tokens, f"{text}/unknown": self.unknown}
         for name, perplexity in self.sources.items():
@@ -53,7 +47,6 @@ class Perplexity:
         return values
 
     def shown(self, digits: int = 1) -> str:
-        """Returns the values, without those of the sources, as text."""
         return " · ".join(f"{name} {value:,.{digits}f}" for name, value in self.as_dict().items())
 
     def __str__(self) -> str:
@@ -74,7 +67,6 @@ def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluation
 
 
 def write_evaluations(run: epath.Path, evaluations: Evaluations) -> None:
-    """Writes what `read_evaluations` reads."""
     entries = [[text, step, dataclasses.asdict(perplexity)] for (text, step), perplexity in evaluations.items()]
     write_checksummed_json(run / EVALUATIONS, {"evaluations": entries})
 
@@ -84,7 +76,6 @@ def _from_dict(values: dict[str, Any]) -> Perplexity:
 
 
 def of_directions(losses: Iterable[float]) -> str:
-    """Returns the loss of each direction as text."""
     return ", ".join(f"{name} {loss}" for name, loss in zip(DIRECTIONS, losses, strict=False))
 
 

@@ -29,7 +29,6 @@ def say(line: str, show: bool = True) -> None:
 
 
 def print_above(text: str) -> None:
-    """Prints text to stdout, above a live line."""
     tqdm.write(text, file=sys.stdout, end="")
     sys.stdout.flush()
 
@@ -49,7 +48,6 @@ class RunProgress:
         self._bar.update(1)
 
     def show(self, text: str, done: int, seconds_left: float) -> None:
-        """Shows the newest metrics, the units of work done so far and the estimated time left."""
         text = f"{text} · {tqdm.format_interval(seconds_left)} left"
         if self._terminal:
             self._description = f" {text}"

@@ -32,7 +32,8 @@ def product_flops(where: Computation, product: Instruction) -> int:
     out = product.arrays[0]
     if product.opcode == "dot":
         axes = re.search(r"lhs_contracting_dims=\{([^}]*)\}", product.attributes)
-        return 2 * out.size * math.prod(left.dims[int(axis)] for axis in re.findall(r"\d+", axes[1] if axes else ""))
+        contracted = (left.dims[int(axis)] for axis in re.findall(r"\d+", axes[1] if axes else ""))
+        return 2 * math.prod(out.dims) * math.prod(contracted)
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", product.attributes)
     if labels is None:
         raise ValueError(f"{product.name}: a convolution without dim_labels")

@@ -64,7 +64,7 @@ def other_tree(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         ),
         (tree(), WORDS[:-1], {}, "a vocabulary of 5 words for a softmax of 6 rows"),
         (other_tree(lambda p: p.pop("softmax")), WORDS, {}, "a vocabulary of 6 words for a softmax of no rows"),
-        (tree(), [*WORDS[:-1], "a\nb"], {}, r"the word 'a\\nb' has a line break"),
+        (tree(), [*WORDS[:-1], "a\nb"], {}, r"the vocabulary has 'a\\nb', which is no word"),
         (tree(), [*WORDS[:-1], "\ud800"], {}, "info or a word cannot be written as JSON"),
         (tree(), WORDS, {"x": np.float32(1)}, "info or a word cannot be written as JSON"),
         (other_tree(lambda p: p["softmax"].update(bias=np.full(6, np.nan))), WORDS, {}, "expected .* all finite in"),
@@ -145,7 +145,7 @@ def test_damage_anywhere_is_found(file: Path) -> None:
         (lambda d, t: d.pop("info"), "has no valid 'info'"),
         (lambda d, t: d.pop("layout"), "layout version None"),
         (lambda d, t: d.update(vocabulary="the"), "has no valid 'vocabulary'"),
-        (lambda d, t: d.update(vocabulary=None), "no vocabulary for a softmax of 6 rows"),
+        (lambda d, t: d.update(vocabulary=None), "a vocabulary of no words for a softmax of 6 rows"),
         (lambda d, t: d["vocabulary"].pop(), "a vocabulary of 5 words for a softmax of 6 rows"),
         (lambda d, t: d["vocabulary"].append(7) or d["vocabulary"].pop(0), "the vocabulary has 7, which is no word"),
         (lambda d, t: d["info"].update(steps="many"), "'steps' in its info: expected int, got 'many'"),
@@ -179,5 +179,5 @@ def save(file: Path, tensors: dict[str, np.ndarray], text: str) -> None:
 
 def test_a_description_that_is_not_json(file: Path) -> None:
     save(file, safetensors.numpy.load_file(file), '{"layout": ')
-    with pytest.raises(UserError, match="'elmo_jax' in its metadata is not JSON"):
+    with pytest.raises(UserError, match="not a biLM of elmo_jax, or a damaged one"):
         open_bilm(file)

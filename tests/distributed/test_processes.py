@@ -161,7 +161,7 @@ def test_port_in_use() -> None:
             ["--coordinator", "host:1", "--processes", "0", "--process", "0"],
             "--processes: expected a whole number of at least 1",
         ),
-        (["--heartbeat", "0"], "--heartbeat: expected a whole number from 5 to 3,600, got '0'"),
+        (["--heartbeat", "0"], "--heartbeat: expected a whole number of at least 5 and at most 3,600, got '0'"),
     ],
 )
 def test_flags_that_do_not_fit(flags: list[str], words: str) -> None:

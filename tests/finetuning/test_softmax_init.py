@@ -84,11 +84,11 @@ def test_the_same_tokens_under_another_vocabulary(tmp_path):
         [str(tmp_path / "text.txt")], tmp_path / "corpus", PrepareOptions(TextOptions("lines"), **settings)
     )
     vocabulary = ["<S>", "</S>", "<UNK>", "zebras", "unseen", "the"]
-    other = heldout_under(corpus, vocabulary, 12)
-    actual = np.concatenate([other.blocks[i] for i in range(len(other.blocks))])
+    blocks, char_ids = heldout_under(corpus, vocabulary, 12)
+    actual = np.concatenate([blocks[i] for i in range(len(blocks))])
     # every word keeps its spelling, and the first six ids are the vocabulary's
-    encoded = ["".join(chr(c) for c in row if c < 256) for row in other.char_ids[actual]]
+    encoded = ["".join(chr(c) for c in row if c < 256) for row in char_ids[actual]]
     assert "|".join(encoded) == "|we|the|people|of|the|union||the|union|of|zebras"
     targets = ["the" if i == 5 else "zebras" if i == 3 else "<S>" if i == 0 else "<UNK>" for i in actual]
     assert targets.count("the") == 3 and targets.count("zebras") == 1 and targets.count("<S>") == 2
-    assert max(actual) < len(other.char_ids) == 6 + 4  # we, people, union, of
+    assert max(actual) < len(char_ids) == 6 + 4  # we, people, union, of

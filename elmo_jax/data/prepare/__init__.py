@@ -1,1 +1,0 @@
-"""The preparation of a corpus from text."""

@@ -38,10 +38,7 @@ _FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the te
 
 
 class BeamRunner(LocalRunner):
-    """Runs the steps on Apache Beam."""
-
     def __init__(self, folder: epath.Path, options: str) -> None:
-        """Makes a runner with Beam's pipeline options, as on a command line; `folder` is for the files of all steps."""
         super().__init__(folder, 1, False)
         self._options = _parsed(options)
         self._prefix = secrets.token_hex(4)  # files of an earlier launch may be of other settings
@@ -69,7 +66,6 @@ class BeamRunner(LocalRunner):
             yield chunk_files.Summary.of_json(summary)
 
     def count(self, chunks: Sequence[chunk_files.Planned], given: Sequence[str]) -> list[chunk_files.Sizes]:
-        """Counts the words of the training text into a file per bucket, and returns the sizes."""
         self._given = given
         self._numbers = [array.array("i") for _ in range(min(1 + len(chunks) // _CHUNKS_A_BUCKET, _MOST_BUCKETS))]
         first = self._file("given")
@@ -84,7 +80,6 @@ class BeamRunner(LocalRunner):
         return [sizes for _, sizes in self._run(build)]
 
     def entries(self) -> Iterator[Entry]:
-        """Yields all words with their counts, in the order of the lexicon, and numbers them."""
         key = order_of(self._given)
         given = [(word, 0, -1) for word in self._given]  # after those of the buckets, which have the counts of the text
         prefix = str(self._file(""))

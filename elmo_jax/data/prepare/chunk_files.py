@@ -60,10 +60,7 @@ class Planned(NamedTuple):
         return cls(tuple(value[0]), *value[1:])
 
     def divide(self, starts: np.ndarray, sentences: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns which sentences of the chunk are held out, and which begin documents: bool `[sentences]`.
-
-        Those in `starts`, int `[documents]`, ascending, begin documents.
-        """
+        """Returns which sentences are held out, and which begin documents: bool `[sentences]`; for `Boundaries.of`."""
         begin = np.zeros(sentences, bool)
         begin[starts[starts < sentences]] = True
         begin[:1] |= self.begins
@@ -102,8 +99,6 @@ def divide(
 
 
 class Summary(NamedTuple):
-    """The counts of a chunk."""
-
     key: Key
     text_bytes: int
     words: int
@@ -120,8 +115,6 @@ class Summary(NamedTuple):
 
 
 class ChunkText(NamedTuple):
-    """The words of a chunk."""
-
     types: list[str]  # the distinct words, in the order of their first use
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence
@@ -129,10 +122,7 @@ class ChunkText(NamedTuple):
 
 
 def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
-    """Tokenizes a chunk into its file, unless that is there and whole; returns its summary, and whether it was.
-
-    Raises `UserError` as `tokenize`.
-    """
+    """Tokenizes a chunk into its file, unless that is there and whole; returns its summary, and whether it was."""
     try:
         return Summary.of_json(json.loads(read_arrays(folder, chunk.key, PIECE)[0].tobytes())), True
     except (FileNotFoundError, UserError):
@@ -166,7 +156,6 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
 
 
 def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
-    """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
     _, types, ids, lengths, starts = read_arrays(folder, key, PIECE)
     return ChunkText(types.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 

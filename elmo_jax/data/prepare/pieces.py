@@ -30,7 +30,6 @@ def text_pieces(file: IO[bytes], path: AnyPath, format: Format) -> Iterator[Piec
     """Cuts a file into its documents if the format marks them, at blank lines if it is raw, and otherwise at line ends.
 
     What has more than 2 * `CHUNK_BYTES` without such a cut is cut at a line end, since it would have to fit in memory.
-    Raises `UserError` if a line is longer than `LONGEST_LINE`.
     """
     cuts = BLANK_LINE if format in (Format.RAW, Format.DOCUMENTS) else _LINE_END
     line, waiting, starts = 1, b"", True
@@ -59,7 +58,6 @@ def json_pieces(file: IO[bytes], path: AnyPath, field: str, errors: Errors = Err
     """Yields the texts of a file with one JSON object per line; each text is a document, and blank lines are skipped.
 
     With `Errors.REPLACE`, a text whose bytes are not UTF-8 is passed on unchanged, to be treated as in any other file.
-    Raises `UserError` if a line is not a JSON object, is not UTF-8 or has no text in the field.
     """
     number = 0
     while line := file.readline(LONGEST_RECORD):
@@ -98,10 +96,7 @@ def _kind(value: Any) -> str:
 
 
 def parquet_pieces(path: AnyPath, field: str) -> Iterator[Piece]:
-    """Yields the texts of a column of a Parquet file; each text is a document, and rows with null are skipped.
-
-    Raises `UserError` if pyarrow is not installed, the file is not a Parquet file, or it has no such column of strings.
-    """
+    """Yields the texts of a column of a Parquet file; each text is a document, and rows with null are skipped."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -138,7 +133,6 @@ def _document(text: str, name: str) -> Piece:
 
 
 def chunks(sources: Iterable["Source"], errors: Errors, language: str | None = None) -> Iterator[Chunk]:
-    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
     for part in parts(sources, errors, language or "en"):
         yield from part.chunks()
 
@@ -170,10 +164,6 @@ class Part:
 
 
 def parts(sources: Iterable["Source"], errors: Errors, language: str) -> Iterator[Part]:
-    """Yields the parts of all sources in order.
-
-    Raises `UserError` for running text in a language that does not separate words by spaces.
-    """
     for number, source in enumerate(sources):
         if source.format is not Format.LINES:
             check_separates_words(language, source.name)

@@ -40,20 +40,11 @@ OTHERS = "other"  # the name of the sources without one, where others have names
 def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: PrepareOptions | None = None) -> Corpus:
     """Makes a corpus of text, unless it has been made already.
 
-    Args:
-      sources: files, folders, globs, also in a bucket (`gs://…`), `tfds:NAME[:SPLIT]`, `sotu` (see
-        `sources.open_sources`). A name may precede each, as in `news=FOLDER` (see `files.named`). Sources with the same
-        name are one source of the corpus, those without a name next to others are called `other`, and no block holds
-        text of two sources.
-      out: the folder to make, which may be in a bucket.
-      options: how to read the text, choose the vocabulary and hold out a part.
+    Sources with the same name (`news=FOLDER`) are one source of the corpus, those without a name next to others are
+    called `other`, and no block holds text of two sources. The folder `out` may be in a bucket.
 
-    Returns:
-      The corpus, whose blocks can be read if it is on this machine. If `out` already holds it, nothing is done.
-
-    Raises:
-      UserError: the input is invalid, or `out` holds something else; no partial corpus is left. Where a worker died or
-        the disk was full, the files of the first reading are kept for the next call, as after a signal.
+    Raises `UserError` if the input is invalid, or `out` holds something else; no partial corpus is left. Where a worker
+    died or the disk was full, the files of the first reading are kept for the next call, as after a signal.
     """
     options = options or PrepareOptions()
     folder = files.parse_path(out)
@@ -74,9 +65,8 @@ def prepare(sources: Sequence[str], out: str | os.PathLike[str], options: Prepar
     if _is_there(folder, spool):
         there = Corpus.open(folder, to_train=False).report
         if changes := "; ".join(_changes(there, _request(text, options, words, runner))):
-            raise UserError(
-                f"{folder}: holds a different corpus ({changes}); choose another folder, or delete this one"
-            )
+            what = f"holds a different corpus ({changes})"
+            raise UserError(f"{folder}: {what}; choose another folder, or delete this one")
         say(f"{out}: already prepared from this text with these settings; nothing to do", options.progress)
         return Corpus.open(out, to_train=False)
     try:
@@ -214,7 +204,6 @@ def _request(text: Text, options: PrepareOptions, words: list[str], runner: Loca
 
 
 def _is_there(out: epath.Path, spool: epath.Path) -> bool:
-    """Returns whether `out` holds a corpus; raises `UserError` if it holds anything else."""
     if (out / REPORT).exists():
         return True
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
@@ -228,7 +217,6 @@ def _is_there(out: epath.Path, spool: epath.Path) -> bool:
 
 
 def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
-    """Returns in what the corpus with this report differs from the requested one."""
     changes = [
         f"{key} {report['settings'][key]} there, {value} now"
         for key, value in request["settings"].items()
@@ -246,7 +234,6 @@ def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
 
 
 def describe(corpus: Corpus) -> str:
-    """Returns the report of a corpus as a short table."""
     report, lexicon, text = corpus.report, corpus.report["lexicon"], corpus.report["text"]
     splits = [report["splits"][name] for name in SPLITS]
     rows: list[tuple[str, ...]] = [("", *SPLITS), *_rows(splits, ("words", "sentences", "documents", "blocks"))]

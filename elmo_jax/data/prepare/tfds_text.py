@@ -44,7 +44,6 @@ class TfdsText:
         yield self
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the examples in the order of the dataset's files."""
         for start in range(0, len(self.examples), _EXAMPLES_AT_ONCE):
             numbers = range(start, min(start + _EXAMPLES_AT_ONCE, len(self.examples)))
             for number, example in zip(numbers, self.examples.__getitems__(list(numbers)), strict=True):
@@ -68,8 +67,7 @@ def check_distinct(sources: Iterable[TfdsText]) -> None:
 def open_tfds(name: str, format: Format | None) -> TfdsText:
     """Opens `tfds:NAME[:SPLIT]`, whose split may be a slice (`train[:10%]`); prepares the dataset first if necessary.
 
-    Without a format, lm1b is read as `lines` and any other dataset as `raw`. Raises `UserError` if the dataset, the
-    split or the text feature does not exist, or TensorFlow is required but not installed.
+    Without a format, lm1b is read as `lines` and any other dataset as `raw`.
     """
     dataset, split = split_name(name)
     with quiet_tfds():
@@ -91,10 +89,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def read_split(name: str, builder: Any, split: str) -> Any:
-    """Returns the examples of a prepared split with random access; `name` is for the messages.
-
-    Raises `UserError` if the split does not exist, or only TensorFlow can read it.
-    """
+    """Returns the examples of a prepared split with random access; `name` is for the messages."""
     try:
         return builder.as_data_source(split)
     except NotImplementedError:
@@ -108,7 +103,6 @@ def read_split(name: str, builder: Any, split: str) -> Any:
 
 
 def _ranges(name: str, builder: Any, split: str) -> tuple[tuple[str, int, int], ...]:
-    """Returns `TfdsText.ranges` of a split. Raises `UserError` if it does not exist."""
     import tensorflow_datasets as tfds
 
     splits = builder.info.splits
@@ -126,7 +120,7 @@ def prepared_builder(
     """Returns the builder of TFDS's `dataset`, whose files it prepares if necessary, and what `choose` returns.
 
     `choose` is called with `name`, which is that of the user and for the messages, and the dataset's features before
-    anything is downloaded, and may refuse them. Raises `UserError` if the dataset cannot be prepared.
+    anything is downloaded, and may refuse them.
     """
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader

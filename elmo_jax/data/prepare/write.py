@@ -32,8 +32,6 @@ from elmo_jax.runs.progress import Progress
 
 
 class Text(NamedTuple):
-    """The sources of a corpus."""
-
     sources: list[Source]  # those to train on, then those that are held out
     trained: int  # the number of the former
     names: list[str]  # the name of each source, which is empty if none has one
@@ -41,8 +39,6 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CorpusWriter:
-    """Writes the lexicon, the vocabulary and the blocks."""
-
     folder: epath.Path  # of the corpus
     spool: epath.Path  # the folder of the files of the chunks, which may have some of an earlier command
     text: Text
@@ -51,11 +47,7 @@ class CorpusWriter:
     runner: LocalRunner
 
     def write(self) -> dict[str, Any]:
-        """Writes the files, and returns the counts for the report.
-
-        Raises `UserError` if the text has no words, none to train on or none to hold out, words that are not separated
-        by spaces or, with `Errors.STRICT`, bytes that are not UTF-8.
-        """
+        """Writes the lexicon, the vocabulary and the blocks, and returns the counts for the report."""
         summaries = self._read()
         chunks = self._divided(summaries)
         sizes = self.runner.count(chunks, self.given or SPECIAL_WORDS)

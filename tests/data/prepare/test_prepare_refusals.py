@@ -80,10 +80,7 @@ def test_folder_with_something_else_is_left_alone(documents: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 0}, "workers is 0"),
-        ({"errors": "ignore"}, "expected strict or replace"),
         ({"vocabulary_size": 3}, "expected 4 or more"),
-        ({"min_count": 0}, "expected 1 or more"),
         ({"heldout_fraction": 0.7}, "expected 1e-06 to 0.5, 0 for none, or 1 for all"),
         ({"heldout_fraction": -0.1}, "expected 1e-06 to 0.5"),
         ({"heldout_fraction": 1e-320}, "expected 1e-06 to 0.5"),

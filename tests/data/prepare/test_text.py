@@ -204,7 +204,6 @@ def test_nothing_there_is_one_line(tmp_path: Path) -> None:
     assert "no source given" in one_line(read)
     for name in ("", " "):  # which would be the current folder
         assert "expected a path, got" in one_line(read, name)
-    assert "expected auto, lines, raw, documents" in one_line(read, "sotu", format="xml")
     assert "only jsonl and parquet have fields; leave it out" in one_line(TextOptions, "raw", "body")
     for name in ("corpus.json", "lexicon.tsv"):
         (tmp_path / "folder" / name).write_text("{}")
