@@ -26,8 +26,6 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings:
-    """The static settings of the encoder's program."""
-
     config: CharCNNConfig
     projection: int  # P
     precision: Precision
@@ -35,7 +33,6 @@ class EncoderSettings:
 
     @property
     def widest(self) -> int:
-        """The width of the widest filter in characters."""
         return max(width for width, _ in self.config.filters)
 
 
@@ -273,11 +270,9 @@ def add_rows(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
 
 
 def add_one_by_one(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Makes `add_rows` of ids [N] and vectors [N, E] in their order."""
     return table.at[ids].add(vectors, mode="drop")
 
 
 def add_product(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Makes `add_rows` of ids [N] and vectors [N, E] as the product with one-hot rows."""
     one_hot = jax.nn.one_hot(ids, table.shape[0], dtype=jnp.float32)
     return table + Precision.FLOAT32.product(one_hot, vectors, (0, 0))

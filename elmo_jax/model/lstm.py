@@ -26,16 +26,12 @@ FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter fil
 
 
 class State(NamedTuple):
-    """The state of one layer, from which a row continues."""
-
     cell: jax.Array  # [B, C]
     hidden: jax.Array  # [B, P], before any residual
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
-    """The static settings of a layer's program."""
-
     cell_clip: float
     projection_clip: float
     precision: Precision
@@ -49,7 +45,6 @@ class LSTMSettings:
         return cls(config.cell_clip, projection_clip, precision, **form)
 
     def per_direction(self, function: Any, in_axes: Any = 0) -> Any:
-        """Maps a function of one direction over both, if there are two."""
         return jax.vmap(function, in_axes) if self.together else function
 
     def steps_first(self, arrays: Any) -> Any:

@@ -123,7 +123,6 @@ class Evaluator:
         return losses.reshape(hidden.shape[:-1]), after
 
     def lower(self, *shapes: Any) -> jax.stages.Lowered:
-        """Lowers the program of one window for parameters, window, carry and character ids of the given shapes."""
         return self._step.lower(*shapes)
 
     def sentences(

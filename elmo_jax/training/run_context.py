@@ -84,11 +84,9 @@ class RunContext:
 
     @property
     def wall_seconds(self) -> float:
-        """The time in seconds that the run has taken so far, over all its launches."""
         return self._wall_before + time.perf_counter() - self._launched
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds a record of metrics, and the time taken."""
         self.log.write(step, {**values, "wall_seconds": self.wall_seconds})
 
     def last_save(self) -> str:
@@ -99,7 +97,6 @@ class RunContext:
         return f" · saved step {step} at {time.strftime('%H:%M', time.localtime(seconds))}"
 
     def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
-        """Saves the state completely, and returns that the run was stopped by the signal received."""
         self.log.flush()  # a second signal may end the process during the save
         with self.activity.during("checkpoints"):
             self.checkpoints.save(step, state)
@@ -116,13 +113,11 @@ class EvaluationWatch:
         self.begin("")
 
     def begin(self, text: str) -> None:
-        """Begins an evaluation, which `text` describes."""
         self._text, self._began, self._windows, self._tokens = text, time.monotonic(), 0, 0
         self._reduced: jax.Array | StepRequests | None = None  # after the window before
 
     @property
     def seconds(self) -> float:
-        """The seconds since the evaluation was begun."""
         return time.monotonic() - self._began
 
     def __call__(self, window: EvaluationWindow) -> None:

@@ -79,7 +79,6 @@ class TrainingSetup:
         return self._start(params, np.int32(self.config.train.seed), accumulators)
 
     def abstract_state(self) -> Any:
-        """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
         pairs = self._shapes, self._shardings
         return jax.tree.map(lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), *pairs)
 
@@ -172,7 +171,6 @@ class Recipe:
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
-    """Raises `UserError` for sizes with which training is impossible."""
     train = config.train
     check_rows(train.batch_size, mesh, train.accumulate)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
@@ -190,7 +188,6 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
 
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:
-    """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
     if config.train.negatives >= vocabulary_size:
         raise UserError(
             f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"

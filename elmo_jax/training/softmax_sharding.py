@@ -46,7 +46,6 @@ class RowGradients:
     parts: jax.Array | int = 1  # the number of parts, the same on all devices
 
     def fold(self, body: Callable[[Part, _State], _State], state: _State) -> _State:
-        """Applies `body` to every part and the state, in order, and returns the last state."""
         state, part = body(self.first, state), self.part
         if part is None:
             return state
@@ -60,20 +59,15 @@ def further_rounds(number: Any, body: Callable[[Any, _State], _State], state: _S
 
 
 class Placement(enum.Enum):
-    """The placement of the softmax's rows and of their Adagrad accumulators."""
-
     REPLICATED = "replicated"  # every device has all rows
     SHARDED = "sharded"  # every device has a share of the rows, and is the owner of these
 
     @property
     def spec(self) -> PartitionSpec:
-        """The `PartitionSpec` of the rows."""
         return PartitionSpec(AXIS) if self is Placement.SHARDED else PartitionSpec()
 
 
 class Wanted(NamedTuple):
-    """The softmax rows that the loss of a device reads."""
-
     targets: jax.Array  # [N]
     negatives: jax.Array  # [S]
 

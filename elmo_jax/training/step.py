@@ -90,12 +90,10 @@ def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Col
 
 
 def without(params: Tree, *parts: str) -> Tree:
-    """Returns the tree without some of its top-level parts."""
     return {name: tree for name, tree in params.items() if name not in parts}
 
 
 def without_softmax(params: Tree) -> Tree:
-    """Returns all parameters except those of the softmax."""
     return without(params, "softmax")
 
 
@@ -130,7 +128,6 @@ class TrainStep:
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """The optimizer of all trained parameters except the softmax."""
         return dense_optimizer(self.config.optimizer, lr_schedule(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array) -> tuple[TrainState, Metrics]:

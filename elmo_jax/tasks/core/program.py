@@ -125,8 +125,6 @@ def no_interval() -> dict[str, Any]:
 
 @flax.struct.dataclass
 class TaskState:
-    """The state of a training, from which it can be resumed."""
-
     step: jax.Array  # the number of updates made
     epoch: jax.Array  # the epoch of the next update, from 0
     batch: jax.Array  # the number of the next update's batch in that epoch, from 0
@@ -137,8 +135,6 @@ class TaskState:
 
 
 class TaskModule(nn.Module):
-    """Joins the inputs of a task and its model."""
-
     inputs: Inputs
     model: nn.Module
 
@@ -172,7 +168,6 @@ class Programs:
             return self._function.lower(*arguments).compile()
 
     def __call__(self, *arguments: Any) -> Any:
-        """Calls the program of the arguments' shapes, after it is compiled."""
         with ThreadPoolExecutor(1) as pool:  # starts no thread unless something is submitted
             program = self.compile(pool, *arguments)
         return program.result()(*arguments)
@@ -204,13 +199,11 @@ class TaskProgram:
         return self.replicated(frozen_tree(self._setup.bilm))
 
     def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
-        """Returns the model of a seed whose training has ended."""
         folder, name = workdir / f"seed_{seed}", "average" if self._settings.ema else "params"
         params, _ = Checkpoints(folder / "checkpoints").restore_params((read_result(folder) or {})["step"], name)
         return self.replicated(params), self.frozen(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
-        """Returns a tree of arrays with a copy on every device."""
         return jax.device_put(tree, self._everywhere)
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
@@ -218,7 +211,6 @@ class TaskProgram:
         return self._start(np.uint32(seed), batch, self._given(seed))
 
     def abstract_state(self, batch: BatchArrays) -> TaskState:
-        """Returns the shapes, dtypes and shardings of the state."""
         return self._specs(jax.eval_shape(self._first_state, np.uint32(0), batch, self._given(0)), self._everywhere)
 
     def _given(self, seed: int, trained: bool = True, with_bilm: bool = True) -> Tree:
@@ -265,7 +257,6 @@ class TaskProgram:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
     def device_put(self, batch: BatchArrays) -> BatchArrays:
-        """Copies a batch from the host to the devices."""
         return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
 
     def _apply(
@@ -307,5 +298,4 @@ class TaskProgram:
         return output.loss, output.predictions
 
     def evaluated(self, state: TaskState) -> Tree:
-        """Returns the parameters that evaluations use: the moving average if there is one."""
         return state.average if self._settings.ema else state.params

@@ -37,7 +37,6 @@ class TaskSetup(Generic[Example, Prediction]):
 
     @property
     def devices(self) -> int:
-        """The number of devices that a batch is divided over."""
         return 1 if self.task.document_level else self.mesh.size
 
     def save(self, workdir: epath.Path, shapes: Sequence[Shape]) -> None:
@@ -49,7 +48,6 @@ class TaskSetup(Generic[Example, Prediction]):
 
 
 def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
-    """Returns the shapes in the content of `inputs.json`."""
     return tuple(tuple((rows, words) for rows, words in shape) for shape in inputs["shapes"])
 
 
@@ -105,5 +103,4 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
 
 
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
-    """Yields all rows of all texts of some examples."""
     return (row for example in examples for text in task.texts(example) for row in text)

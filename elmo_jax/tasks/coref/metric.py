@@ -23,31 +23,25 @@ class Fractions(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """The recall between 0 and 1; 0 if there is nothing to find."""
         return self.recall_sum / self.gold if self.gold else 0.0
 
     @property
     def precision(self) -> float:
-        """The precision between 0 and 1; 0 if nothing is predicted."""
         return self.precision_sum / self.predicted if self.predicted else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of recall and precision, between 0 and 1; 0 if both are 0."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
 class Scores(NamedTuple):
-    """The three scores, each over all documents."""
-
     muc: Fractions = Fractions()
     b_cubed: Fractions = Fractions()
     ceafe: Fractions = Fractions()
 
     @property
     def average_f1(self) -> float:
-        """The mean of the three F1 scores, between 0 and 1, which is reported for CoNLL-2012."""
         return (self.muc.f1 + self.b_cubed.f1 + self.ceafe.f1) / 3
 
 

@@ -48,7 +48,6 @@ class Pairs(NamedTuple):
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
-    """Returns the bucket, 0 to 9, of a distance in kept spans."""
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
@@ -153,8 +152,6 @@ class CorefModel:
 
 
 class Ranking(NamedTuple):
-    """The scores of a document's spans."""
-
     mentions: jax.Array  # [N, W], the mention scores of the candidates
     candidates: jax.Array  # bool [N, W], true for candidates that exist
     kept: spans.Kept  # the k kept spans
@@ -164,8 +161,6 @@ class Ranking(NamedTuple):
 
 
 class SpanRanker(nn.Module):
-    """Links the mentions of one document."""
-
     config: CorefModel
 
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:

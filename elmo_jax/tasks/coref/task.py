@@ -35,8 +35,6 @@ class CorefDataConfig(TaskDataConfig):
 
 
 class Coref(Task[Document, Prediction]):
-    """Coreference resolution of documents, each of which is an example."""
-
     name = "coref"
     metric = "average_f1"
     data = CorefDataConfig()
@@ -62,7 +60,6 @@ class Coref(Task[Document, Prediction]):
         return (*super().size(example), (1, sum(map(len, example.sentences))))
 
     def window(self, example: Document, first: int, sentences: int) -> Document:
-        """Returns some sentences of a document, with the mentions that are in them."""
         before = sum(map(len, example.sentences[:first]))
         kept = example.sentences[first : first + sentences]
         end = before + sum(map(len, kept))
@@ -124,7 +121,6 @@ class Coref(Task[Document, Prediction]):
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[Text], labels: Labels) -> list[Document]:
-        """Returns the text as a document of one speaker."""
         sentences = [sentence for sentence in texts[0] if sentence]
         speakers = [[NO_SPEAKER] * len(sentence) for sentence in sentences]
         return [Document("", "000", None, sentences, speakers, [])]

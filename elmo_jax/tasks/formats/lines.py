@@ -84,7 +84,6 @@ def unescape(word: str) -> str:
 
 
 def without_backslashes(word: str) -> str:
-    r"""Returns a word with `/` and `*` in place of `\/` and `\*`."""
     return _BACKSLASH.sub(r"\1", word)
 
 
@@ -94,7 +93,6 @@ SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
 
 
 def suffix_of(source: str | Path) -> str:
-    """Returns the ending of a file's name in lower case, before that of a compression."""
     return without_suffix(Path(source)).suffix.lower()
 
 

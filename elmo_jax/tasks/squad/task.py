@@ -25,8 +25,6 @@ from elmo_jax.words import split_words
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A predicted answer."""
-
     text: str  # the text of the answer as in the paragraph
     start: int  # the position of the first character in the paragraph
     end: int  # the position after the last character
@@ -45,8 +43,6 @@ class SquadDataConfig(TaskDataConfig):
 
 
 class Squad(Task[Example, Prediction]):
-    """Question answering on paragraphs."""
-
     name = "squad"
     metric = "f1"
     data = SquadDataConfig()
