@@ -55,9 +55,8 @@ class TokenEncoder(nn.Module):
 
     @nn.compact
     def parameters(self) -> Tree:
-        params: Tree = {
-            "char_embedding": self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
-        }
+        table = self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
+        params: Tree = {"char_embedding": table}
         for i, (width, number) in enumerate(self.config.filters):
             shape = (width, self.config.embedding_dim, number)
             # original: uniform in ±0.05 for relu, normal with standard deviation 1 / sqrt(width * E) for tanh
@@ -94,21 +93,15 @@ class _Affine(nn.Module):
 
 
 class _Highway(nn.Module):
-    """The carry gate and the transform of one highway layer.
-
-    The gate's bias starts at -2 (original), so that the layer at first passes on most of its input.
-    """
-
     features: int
 
     @nn.compact
     def __call__(self) -> Tree:
         normal = nn.initializers.normal(self.features**-0.5)
         shape = (self.features, self.features)
-        return {
-            "carry": _Affine(shape, normal, -2.0, name="carry")(),
-            "transform": _Affine(shape, normal, 0.0, name="transform")(),
-        }
+        # The bias of the carry gate starts at -2 (original), so that the layer at first passes on most of its input.
+        biases = {"carry": -2.0, "transform": 0.0}
+        return {name: _Affine(shape, normal, bias, name=name)() for name, bias in biases.items()}
 
 
 class Softmax(nn.Module):
@@ -139,20 +132,13 @@ class BiLM(nn.Module):
 
     The parameters are `token_encoder`, one tree per direction (`forward`, `backward`) and, if there is a vocabulary,
     `softmax`.
-
-    Attributes:
-      config: the architecture.
-      vocabulary_size: V; 0 for no softmax, as in the published weights.
-      precision: the precision of the matrix products.
-      form: the form in which the LSTMs are executed.
-      encoder_chunk: the number of distinct words encoded at a time, which affects speed and memory only.
     """
 
     config: ModelConfig
-    vocabulary_size: int = 0
-    precision: Precision = Precision.FLOAT32
+    vocabulary_size: int = 0  # V; 0 for no softmax, as in the published weights
+    precision: Precision = Precision.FLOAT32  # of the matrix products
     form: LSTMForm = LSTMForm()
-    encoder_chunk: int = 512
+    encoder_chunk: int = 512  # the number of distinct words encoded at a time, which affects speed and memory only
 
     def setup(self) -> None:
         lstm = self.config.lstm

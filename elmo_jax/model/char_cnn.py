@@ -117,27 +117,18 @@ class _Weights:
     @classmethod
     def of(cls, params: Tree, settings: EncoderSettings) -> "_Weights":
         filters = [params[f"filter_{i}"] for i in range(len(settings.config.filters))]
-        kernels = [
-            jnp.pad(f["kernel"], ((0, settings.widest - f["kernel"].shape[0]), (0, 0), (0, 0))).reshape(
-                -1, f["kernel"].shape[-1]
-            )
-            for f in filters
-        ]
-        operand = settings.precision.operand
-        highways = [
-            {part: {"kernel": operand(layer[part]["kernel"]), "bias": layer[part]["bias"]} for part in layer}
-            for layer in (params[f"highway_{i}"] for i in range(settings.config.highways))
-        ]
-        projection = None
-        if settings.config.features != settings.projection:
-            projection = {"kernel": operand(params["projection"]["kernel"]), "bias": params["projection"]["bias"]}
-        return cls(
-            table=params["char_embedding"],
-            kernel=operand(jnp.concatenate(kernels, axis=1)),
-            bias=jnp.concatenate([f["bias"] for f in filters]),
-            highways=highways,
-            projection=projection,
-        )
+        padded = [jnp.pad(f["kernel"], ((0, settings.widest - len(f["kernel"])), (0, 0), (0, 0))) for f in filters]
+        kernel = jnp.concatenate([k.reshape(-1, k.shape[-1]) for k in padded], axis=1)
+        bias, operand = jnp.concatenate([f["bias"] for f in filters]), settings.precision.operand
+
+        def rounded(layer: Tree) -> Tree:
+            return {"kernel": operand(layer["kernel"]), "bias": layer["bias"]}
+
+        layers = [params[f"highway_{i}"] for i in range(settings.config.highways)]
+        highways = [{part: rounded(layer[part]) for part in layer} for layer in layers]
+        has_projection = settings.config.features != settings.projection
+        projection = rounded(params["projection"]) if has_projection else None
+        return cls(params["char_embedding"], operand(kernel), bias, highways, projection)
 
     def tree(self, settings: EncoderSettings) -> Tree:
         tree: Tree = {"char_embedding": self.table}

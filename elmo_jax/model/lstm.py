@@ -141,15 +141,10 @@ def _where_real(real: jax.Array | None, new: State, old: State) -> State:
 
 
 def inference_step(params: Tree, x: jax.Array, state: State, settings: LSTMSettings, columns: bool = False) -> State:
-    """Advances a layer by one step, as `projected_lstm` does, without what a backward pass would need.
+    """Advances a layer by one step of `projected_lstm`, without what a backward pass would need; `x` is [B, D].
 
-    Args:
-      params: those of `projected_lstm`, the matrices rounded as operands of products. With `columns`, the matrices are
-        transposed, [4C, D + P] and [P, C], and the bias is [4C, 1].
-      x: the input [B, D]; with `columns`, it and the state are transposed.
-      state: the state of each row.
-      settings: the static settings.
-      columns: whether rows of the batch are columns, as is faster on CPUs, since the weights are on the left then.
+    The matrices are rounded as operands of products. With `columns`, matrices, `x` and state are transposed, and the
+    bias is [4C, 1], as is faster on CPUs, since the weights are on the left then.
     """
     product = settings.precision.product
     operands = jnp.concatenate([x, state.hidden], axis=0 if columns else -1)
@@ -224,22 +219,15 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             d_inner = d_hidden
         squashed = jnp.tanh(cell)
         d_cell = (d_cell + d_inner * o * (1 - squashed**2)) * _inside(cell, settings.cell_clip)
-        d_z = jnp.concatenate(
-            [
-                d_cell * j * i * (1 - i),
-                d_cell * i * (1 - j**2),
-                d_cell * started * f * (1 - f),
-                d_inner * squashed * o * (1 - o),
-            ],
-            axis=-1,
-        )  # [B, 4C]
+        d_i, d_j = d_cell * j * i * (1 - i), d_cell * i * (1 - j**2)
+        d_f, d_o = d_cell * started * f * (1 - f), d_inner * squashed * o * (1 - o)
+        d_z = jnp.concatenate([d_i, d_j, d_f, d_o], axis=-1)  # [B, 4C]
         d_before = State(d_cell * f, product(d_z, weights["kernel"][size:], (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
         inner = o * squashed if "projection" in weights else None  # [B, C], the input of the projection
-        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), _written(
-            settings, operand(d_z), operand(d_hidden), inner
-        )
+        written = _written(settings, operand(d_z), operand(d_hidden), inner)
+        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), written
 
     step_per_direction = settings.per_direction(step, (0, 0, 0, 0, 0, 0, 0, None))
 

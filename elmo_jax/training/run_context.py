@@ -1,7 +1,4 @@
-"""What all training runs share: checkpoints, metrics, progress, patience and stopping on a signal.
-
-Training a biLM (`loop`) and training a task (`tasks.core.trainer`) differ in their steps and in what they evaluate.
-"""
+"""What all training runs share, of biLMs and of tasks: checkpoints, metrics, progress, patience and signals."""
 
 import contextlib
 import signal
@@ -25,22 +22,15 @@ from elmo_jax.runs.progress import RunProgress
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
     """Returns whether none of the last `patience` scores is better, which is lower, than the best one before them.
 
-    The rule depends only on recorded scores, and a restart keeps those up to its checkpoint. So a run that was killed
-    ends at the same step as an uninterrupted one.
-
     The `scores` are those of all evaluations so far, oldest first; a `patience` of 0 means never.
     """
     return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
 
 
 class RunContext:
-    """One launch of a training: its checkpoints, its metrics and its progress; a context that closes them.
+    """One launch of a training; a context that closes its checkpoints, its metrics and its progress.
 
     Of several processes, only the first writes metrics and prints.
-
-    Attributes:
-      activity: what the launch is doing.
-      checkpoints: the checkpoints of the run.
     """
 
     # Other processes than the first have the evaluations of all launches, and the rest of this one, in memory.

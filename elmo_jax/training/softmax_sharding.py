@@ -111,9 +111,6 @@ class ShardedRows:
     Each device requests the rows of its distinct targets from their owners, and sends their gradients back in the same
     way. The rows of the negatives are the same for all devices; one all-reduce, to which only the owner of a row
     contributes, gives them to all.
-
-    The number of rows requested from one owner per round is fixed, and large enough for usual texts. If a batch needs
-    more, further rounds follow, so that the result is exact for any batch.
     """
 
     precision: Precision = Precision.FLOAT32  # the precision of the matrix products that read the rows
@@ -266,9 +263,6 @@ def choose_placement(
     any size if a device then receives fewer of them per step: S + 2 D C instead of (D - 1) N.
 
     The arguments are D, V, P, N of one device (0 if the softmax is only evaluated), and S of both directions.
-
-    Raises:
-      UserError: the rows shall be divided, but the number of devices does not divide the number of groups of rows.
     """
     divides = GROUPS % devices == 0
     if setting == "sharded" and not divides:

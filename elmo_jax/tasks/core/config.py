@@ -1,8 +1,4 @@
-"""Declares the settings of a task's training; those of its model are declared with the model.
-
-Each task has its own config class, a `TaskConfig` whose `data`, `model` and `train` are the task's. Like
-those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
-"""
+"""The settings of a task's training; those of its model are declared with the model; see `Task.config_class`."""
 
 import dataclasses
 from typing import Literal

@@ -120,9 +120,8 @@ def with_overflow(shapes: Sequence[Shape], sizes: Sequence[Shape]) -> tuple[Shap
 
 def _fits(sizes: Sequence[Shape], shapes: Sequence[Shape]) -> np.ndarray:
     """Returns bool [shapes, N], true where an example fits into a shape."""
-    if not len(sizes):
-        return np.zeros((len(shapes), 0), bool)
-    return np.all(np.array(sizes) <= np.array(shapes)[:, None], axis=(2, 3))
+    array = np.array(sizes).reshape(-1, *np.shape(shapes)[1:])  # [N, texts, 2], also for N = 0
+    return np.all(array <= np.array(shapes)[:, None], axis=(2, 3))
 
 
 class TaskData(Generic[Example]):
@@ -180,10 +179,7 @@ class TaskData(Generic[Example]):
     def iterate(
         self, batches: Sequence[Batch], draw: Sequence[int] | None = None, progress: Progress | None = None
     ) -> Iterator[tuple[Batch, BatchArrays]]:
-        """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use.
-
-        The progress is counted by `progress`, or shown here; `draw`, if given, is seed and epoch of a training.
-        """
+        """Yields batches and their arrays, made ahead by a thread; `draw` is the seed and epoch of a training."""
         text = "evaluating" if draw is None else f"seed {draw[0]}, epoch {draw[1] + 1}"
         number = sum(len(batch.examples) for batch in batches)
         with contextlib.nullcontext(progress) if progress else Progress(text, "examples", number) as shown:

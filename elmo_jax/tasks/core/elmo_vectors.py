@@ -35,12 +35,7 @@ class LayerCache:
         self._files = {key: (file, number) for file in files for number, key in enumerate(file.keys)}
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of a sentence, [T, S].
-
-        Raises:
-          KeyError: no file has the sentence.
-          UserError: the numbers are not those that were written.
-        """
+        """Returns the numbers of a sentence, [T, S]; raises `KeyError` if no file has it."""
         file, number = self._files[_key(sentence)]
         with advised(_REMEDY):
             return file[number]
@@ -55,10 +50,7 @@ def stored_size(config: ModelConfig) -> int:
 
 
 def unpack_layers(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
-    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice.
-
-    The arrays are those of `xp`, `jax.numpy` or `numpy`.
-    """
+    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; `xp` is `jax.numpy` or `numpy`."""
     stored, projection = stored.astype(xp.float32), config.lstm.projection
     token, layers = stored[..., :projection], stored[..., projection:]
     layers = layers.reshape(*layers.shape[:-1], -1, config.width)  # [B, T, L, 2P]
@@ -76,10 +68,9 @@ class Computed(NamedTuple):
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
     """Opens the files with the layers of some sentences, and computes first those that are missing.
 
-    The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each, so
-    that a process that is stopped loses few parts at most. A file's name begins with a digest of the biLM, which reads
-    every sentence from a zero state, and the type of the numbers ("float16" or "float32"), so that any number of runs
-    may share a folder; one at a time writes into it.
+    The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each. A
+    file's name begins with a digest of the biLM, which reads every sentence from a zero state, and the type of the
+    numbers ("float16" or "float32"), so that any number of runs may share a folder; one at a time writes into it.
 
     Raises:
       UserError: a file cannot be written or is damaged, the disk has no room for all files, or a number is too large

@@ -25,8 +25,6 @@ _ORDER_SEED = 0  # the seed of the order in which training examples enter the sh
 
 @dataclasses.dataclass(frozen=True)
 class TaskSetup(Generic[Example, Prediction]):
-    """What the inputs, the batches and the programs of a task are made from."""
-
     task: Task[Example, Prediction]
     config: TaskConfig  # the experiment, of the task's own class
     labels: Labels  # the result of `Task.labels`
@@ -81,8 +79,7 @@ def check_labels(
 
     With `refuse`, they are refused, but with open `labels` only if there are more of them than others.
     """
-    unseen = task.unseen(examples, labels)
-    if unseen:
+    if unseen := task.unseen(examples, labels):
         most = ", ".join(f"{label!r} ({number:,})" for label, number in unseen.most_common(5))
         message = f"{source}: {unseen.total():,} labels that the training examples do not have: {most}"
         every = task.unseen(examples, dict.fromkeys(labels, ()))
@@ -97,8 +94,8 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
     kept = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
     if not kept:
         raise UserError(f"config.train.max_length: no training example has at most {most} words")
-    left_out = {f"training examples of more than {most} words left out": len(examples) - len(kept)}
-    report("config.train.max_length", left_out)
+    left_out = len(examples) - len(kept)
+    report("config.train.max_length", {f"training examples of more than {most} words left out": left_out})
     return kept
 
 

@@ -98,16 +98,12 @@ def build(
     """Chooses the vocabulary by the training sentences, and reads the pretrained vectors of its words.
 
     A word of the `others` alone has a vector only if there is a pretrained one.
-
-    Raises:
-      UserError: the file of word vectors cannot be read, or has no word of the examples.
     """
     counts = Counter(word for sentence in train for word in sentence)
     uses: Counter[str] = Counter()
-    if characters.filters:
-        for word, number in counts.items():
-            for character in word:
-                uses[character] += number
+    for word, number in counts.items() if characters.filters else ():
+        for character in word:
+            uses[character] += number
     letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
     if not words.path and not words.dim:
         return Vocabulary([], letters, words), WordTable(np.zeros((2, 0), "f4"), np.zeros(2, bool), 0.0, None)

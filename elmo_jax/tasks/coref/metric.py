@@ -46,17 +46,9 @@ class Scores(NamedTuple):
 
 
 def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
-    """Scores the clusters of documents, in which a mention is in one cluster only.
-
-    Raises:
-      ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
-    """
+    """Scores documents by MUC, B-cubed and CEAFe; raises `ValueError` if a mention is in two clusters of one."""
     documents = [
-        (
-            (*_links_kept(a, b), *_links_kept(b, a)),  # MUC
-            (*_overlaps(a, b), *_overlaps(b, a)),  # B-cubed
-            ceafe(a, b),
-        )
+        ((*_links_kept(a, b), *_links_kept(b, a)), (*_overlaps(a, b), *_overlaps(b, a)), ceafe(a, b))
         for a, b in zip(gold, predicted, strict=True)
     ]
     return Scores(*(Fractions(*map(sum, zip(*each, strict=True))) for each in zip(*documents, strict=True)))
@@ -99,10 +91,7 @@ def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
 
 
 def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
-    """Returns the sum over mentions of the share of a cluster that the other one has, and their number.
-
-    See Bagga and Baldwin (1998).
-    """
+    # The sum over mentions of the share of a cluster that the other one has, and their number (Bagga and Baldwin 1998).
     index = _cluster_of_mention(others)
     total = 0.0
     for cluster in clusters:

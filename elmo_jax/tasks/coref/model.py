@@ -132,10 +132,7 @@ def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> 
 
 @dataclasses.dataclass(frozen=True)
 class CorefModel:
-    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017).
-
-    As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
-    """
+    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017)."""
 
     units: int = setting(200, "The number of units per direction of the LSTM.", least=1)
     hidden: int = setting(150, "The number of units per hidden layer of the two scorers.", least=1)
@@ -188,7 +185,6 @@ class SpanRanker(nn.Module):
 
     @nn.compact
     def rank(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> Ranking:
-        """Scores candidates, keeps the best, and scores their antecedents; see `__call__`."""
         config = self.config
         document = spans.document_of(sentences.mask, arrays["clusters"].shape[1])
         words = self._words(sentences, document, deterministic)
@@ -217,6 +213,7 @@ class SpanRanker(nn.Module):
         config = self.config
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
+        # As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
         heads = inputs if sentences.words is None else drop(sentences.words, deterministic=deterministic)
         heads = document.flat(heads)  # [N, V]
         lstm = CoupledBiLSTM(config.units, config.lstm_dropout, name="lstm")

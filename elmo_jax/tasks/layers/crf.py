@@ -112,11 +112,7 @@ def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = 
 
 
 def bio_transitions(labels: Sequence[str]) -> Transitions:
-    """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero.
-
-    Raises:
-      UserError: a label is not a BIO tag.
-    """
+    """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero."""
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")

@@ -89,11 +89,7 @@ def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: i
 
 
 def read_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
-    """Returns the notation of the tags of a source; with "auto", the tags decide, and a line on stderr reports it.
-
-    Raises:
-      UserError: the tags of the source are of more than one notation.
-    """
+    """Returns the notation of the tags of a source; with "auto", the tags decide, and a line on stderr reports it."""
     if scheme != "auto":
         return scheme
     try:

@@ -51,10 +51,9 @@ class Tagger(nn.Module):
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes minus the log-likelihood of the gold tags summed over the batch, and the best tags.
+        """Computes minus the log-likelihood of the gold `tags` int [B, T], summed over the batch.
 
-        `arrays` has `tags` int [B, T], the gold tags, arbitrary past a row's end. Predicted are `tags` int32 [B, T],
-        the best that the encoding allows, -1 past a row's end.
+        Predicted are `tags` int32 [B, T], the best that the encoding allows, -1 past a row's end.
         """
         config = self.config
         inputs = Dropout(config.dropout, "variational")(text.vectors, deterministic=deterministic)  # [B, T, D]

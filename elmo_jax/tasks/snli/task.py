@@ -68,8 +68,7 @@ class ESIM(nn.Module):
     ) -> TaskOutput:
         """Computes the loss and `probabilities` [B, classes]; `arrays` has `label` int [B].
 
-        The loss is the mean cross-entropy over the pairs with words, since the others only fill up the batch, plus,
-        unless deterministic, the penalty of the matrices.
+        Unless deterministic, the loss includes the penalty of the matrices.
         """
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
@@ -134,13 +133,9 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
       language: the ISO 639 code of the language of sentences without parses.
       annotated: whether each record must have a label; otherwise labels are not read.
     """
-    if path.name.startswith(_PARALLEL):
-        rows, annotated = _parallel(path), True
-    else:
-        rows = _records(path, quoting, language, annotated)
-    examples = []
-    without_label = 0
-    for number, name, label, texts in rows:
+    is_parallel, examples, without_label = path.name.startswith(_PARALLEL), [], 0
+    annotated = annotated or is_parallel
+    for number, name, label, texts in _parallel(path) if is_parallel else _records(path, quoting, language, annotated):
         if label == "-" and annotated:
             without_label += 1
             continue
@@ -177,8 +172,7 @@ def _parallel(labels: Path) -> Iterator[Row]:
     fewest, short = min((len(lines), i) for i, lines in enumerate(files))
     for path, lines in zip(paths, files, strict=True):
         if len(lines) > fewest:
-            message = f"{paths[short]} has no such line; the files must match line by line"
-            raise error_at(path, fewest + 1, message)
+            raise error_at(path, fewest + 1, f"{paths[short]} has no such line; the files must match line by line")
     for label, *texts in zip(*files, strict=True):
         words = tuple([unescape(word) for word in split_words(line.text)] for line in texts)
         yield label.number, "", label.text.strip(), words

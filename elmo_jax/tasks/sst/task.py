@@ -85,10 +85,7 @@ class BCN(nn.Module):
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes the mean cross-entropy over the rows with words, and `probabilities` [B, classes].
-
-        `arrays` has `label` int [B]. A row without words only fills up the batch.
-        """
+        """Computes the mean cross-entropy of `label` int [B] over rows with words, and `probabilities` [B, classes]."""
         config, mask = self.config, text.mask
         inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
         inputs = jax.nn.relu(dense.Dense(config.pre_encoder, name="pre_encoder")(inputs))
@@ -174,15 +171,10 @@ def read_texts(
     quoting: Quoting = "none",
     annotated: bool = True,
 ) -> list[ClassifiedTexts]:
-    """Reads one example per record, whose field `id`, if there is one, names it.
+    """Reads one example per record of `lines.read_records`, whose field `id`, if there is one, names it.
 
-    Args:
-      path: a file of `lines.read_records`.
-      text: the field or column of the text, which in JSON may be a list of words.
-      label: the field or column of the label, which may be a whole number; spaces around it do not count.
-      split: the function that splits a text into words; see `splitter`.
-      quoting: whether cells of tab-separated files may be in double quotes.
-      annotated: whether each record must have a label.
+    The field `text` is split into words by `split`, or in JSON may be a list of words. The field `label`, which must be
+    there if the records are `annotated`, may be a whole number; spaces around it do not count.
     """
     examples = []
     for number, record in read_records(path, quoting):
