@@ -103,16 +103,10 @@ def embed_texts(
     weights: np.ndarray | None = None,
     state: CarryState = CarryState.RESET,
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-    """Computes the vectors of texts one after the other, the next ones while the caller writes those before.
-
-    Each of the `texts` is a name and its sentences. The `state` is `CarryState.RESET` or `CarryState.WARM_UP`; see
-    `Engine.start` for `dtype` and `weights`.
+    """Computes the vectors of texts, each a name and its sentences, from the state `RESET` or `WARM_UP`.
 
     Yields:
-      The name of a text, the output of all its words [N, …], and whether all numbers of a word are finite, [N].
-
-    Raises:
-      UserError: a word cannot be encoded.
+      The name of a text, the output of all its words [N, …] (`Engine.start`), and whether a word's are finite, [N].
     """
 
     def started() -> Iterator[Any]:

@@ -69,10 +69,6 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
     Returns:
       The number of lines.
-
-    Raises:
-      UserError: a file cannot be read or written, is not UTF-8, or was begun with other settings; or a vector has
-        numbers that the type cannot hold.
     """
     settings = settings or Settings()
     with _together(out):

@@ -279,17 +279,10 @@ class Engine:
     ) -> PendingOutput:
         """Starts the computation of a group of sentences (`groups`), at least one, and does not wait for its result.
 
-        Args:
-          sentences: lists of words.
-          dtype: the type of the output.
-          weights: the weight of each layer [L+1]: the output of a word is the weighted sum of its layers, [2P]. Without
-            them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer.
-          bos_eos: whether the output has the vectors of the sentence boundaries too.
-          carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
-            states at the ends are not kept.
-
-        Raises:
-          UserError: a word cannot be encoded.
+        With the `weights` [L+1] of the layers, the output of a word is the weighted sum of its layers, [2P]. Without
+        them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer. With `bos_eos`,
+        sentence boundaries have vectors too. The `carry` has the states in which the sentences begin, NumPy arrays
+        [2, n, …]; without it, these are zeros, and the states at the ends are not kept.
         """
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
         at = arrange(lengths, self._platform, self._mesh.size, len(self.config.directions), carry is not None)

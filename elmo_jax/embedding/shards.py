@@ -73,11 +73,7 @@ def advised(remedy: str) -> Iterator[None]:
 class Shard(Sequence[np.ndarray]):
     """The vectors of the sentences of a file, which is mapped, not read into memory.
 
-    Attributes:
-      path: the file.
-      keys: the key of each sentence.
-      lengths: the number of words of each sentence.
-      vectors: [N, …] those of all words.
+    The `vectors` [N, …] are those of all words; `keys` and `lengths`, the number of words, are those of each sentence.
 
     Raises:
       DamagedFile: the file, or the index that is read at first, is missing or damaged.

@@ -28,11 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_word(word: str, max_characters: int) -> None:
-    """Warns once of words that are longer than the biLM reads.
-
-    Raises:
-      UserError: the word contains half of a surrogate pair, which cannot be encoded.
-    """
+    """Warns once of words that are longer than the biLM reads; refuses half of a surrogate pair."""
     read = max_characters - 2
     try:
         if 4 * len(word) > read and len(word.encode(errors="replace")) > read:

@@ -41,10 +41,6 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
     """Writes the context-free vectors of a word list to an HDF5 file, and returns the number of words.
 
     The list is a UTF-8 file with one word per line, of which `<S>` and `</S>` are the boundary tokens.
-
-    Raises:
-      UserError: a file cannot be read or written, is not UTF-8, has no word, or has a line that is not one word; or
-        `out` exists already.
     """
     count, digest = scan_lines(vocabulary)
     if not count:

@@ -159,25 +159,16 @@ class BiLM(nn.Module):
     # Seven parameters: each array has a different shape and meaning, and the optional ones are named.
     def __call__(
         self,
-        characters: jax.Array,
-        inputs: jax.Array,
-        carry: Tree,
+        characters: jax.Array,  # [U, W] the raw character ids of the distinct words
+        inputs: jax.Array,  # [2, T, B] for each token, the row of `characters` that spells it
+        carry: Tree,  # the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`
         *,
-        count: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        reset_state: jax.Array | None = None,
-        deterministic: bool = True,
+        count: jax.Array | None = None,  # the number of the first rows of `characters` that are words
+        mask: jax.Array | None = None,  # [2, T, B] true for tokens, false for padding
+        reset_state: jax.Array | None = None,  # [T, B] true for tokens before which the state is reset
+        deterministic: bool = True,  # otherwise a `dropout` key is needed
     ) -> tuple[list[jax.Array], Tree]:
         """Runs both directions.
-
-        Args:
-          characters: [U, W] the raw character ids of the distinct words.
-          inputs: [2, T, B] for each token, the row of `characters` that spells it.
-          carry: the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
-          count: the number of the first rows of `characters` that are words; all U unless given.
-          mask: [2, T, B] true for tokens, false for padding; all are tokens unless given.
-          reset_state: [T, B] true for tokens before which the state of both directions is reset; none unless given.
-          deterministic: whether dropout is off; otherwise a `dropout` key is needed.
 
         Returns:
           The token vectors and the output of every LSTM layer, each [2, T, B, P] (that of the top layer after dropout),

@@ -63,29 +63,17 @@ class LSTMSettings:
 
 
 def projected_lstm(
+    # `kernel` [D + P, 4C], the rows of the input first, `bias` [4C] and, unless C = P, `projection` [C, P]
     params: Tree,
-    inputs: jax.Array,
+    inputs: jax.Array,  # [T, B, D]
     state: State,
     settings: LSTMSettings,
-    mask: jax.Array | None = None,
-    reset_state: jax.Array | None = None,
+    mask: jax.Array | None = None,  # [T, B] false for padding, where the state does not change and the output is zero
+    reset_state: jax.Array | None = None,  # [T, B] true for tokens before which the state is reset to zero
 ) -> tuple[jax.Array, State]:
-    """Runs one layer over time.
-
-    Args:
-      params: `kernel` [D + P, 4C], whose first rows are for the input and the others for the hidden state; `bias`
-        [4C]; `projection` [C, P], absent if C = P.
-      inputs: [T, B, D] the inputs.
-      state: the initial state of each row.
-      settings: the static settings.
-      mask: [T, B] true for tokens, false for padding, where the state does not change and the output is zero; all are
-        tokens unless given.
-      reset_state: [T, B] true for tokens before which the state is reset to zero; none unless given.
+    """Runs one layer over time, and returns the outputs [T, B, P], float32, and the state after the last step.
 
     With `settings.together`, all arguments but `reset_state` and both results have a first axis of directions.
-
-    Returns:
-      The outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if reset_state is None else 1 - reset_state[..., None].astype(jnp.float32)

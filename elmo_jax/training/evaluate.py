@@ -122,23 +122,14 @@ class Evaluator:
 
     def sentences(
         self,
-        params: Tree,
+        params: Tree,  # with the softmax's rows interleaved
         blocks: BlockSource,
         distinct: DistinctWords,
-        char_ids: jax.Array,
+        char_ids: jax.Array,  # [types, W] the raw character ids of the lexicon, on every device of the mesh
         watch: Watch = lambda window: None,
-        sources: Sequence[str] = (),
+        sources: Sequence[str] = (),  # the name of the source of each block, whose perplexities are returned as well
     ) -> tuple[Perplexity, SentenceScores]:
-        """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
-
-        Args:
-          params: the parameters, with the softmax's rows interleaved; all are replicated, except for divided rows.
-          blocks: the text.
-          distinct: finds the distinct words of a window, for the lexicon of the text.
-          char_ids: [types, W] the raw character ids of the lexicon, on every device of the mesh.
-          watch: what is called with each window when it is on the devices.
-          sources: the name of the source of each block, whose perplexities are returned as well; empty for none.
-        """
+        """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text."""
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
         rows = local_rows(self._rows, self._mesh)

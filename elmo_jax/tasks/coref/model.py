@@ -163,12 +163,9 @@ class SpanRanker(nn.Module):
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
 
-        Args:
-          sentences: the document with one sentence per row; `vectors` and `words` without dropout. With `output`, its
-            ELMo is joined after the LSTM.
-          arrays: the arrays of one document, so their first size is 1. `clusters` int32 [1, N, W], the number of the
-            gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
-            the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
+        The `sentences` are rows, and the first size of all arrays is 1: `clusters` int32 [1, N, W], the number of the
+        gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N], the
+        speaker of each word; and `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
 
         Returns:
           The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive; `antecedents`

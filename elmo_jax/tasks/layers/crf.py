@@ -32,11 +32,7 @@ class Transitions(NamedTuple):
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
     """Returns the log-probabilities [B] of the given sequences among all; zero for a row without words.
 
-    Args:
-      logits: [B, T, N].
-      tags: int [B, T], arbitrary past a row's end.
-      mask: [B, T].
-      transitions: [N, N], the score of tag j after tag i.
+    The logits are [B, T, N], the tags int [B, T], and the transitions [N, N] the score of tag j after tag i.
     """
     rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
     return jnp.where(mask.any(1), rows, 0.0)

@@ -125,13 +125,8 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
     `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
 
     The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
-    Each has a label or a tokenized sentence, to which `lines.unescape` is applied.
-
-    Args:
-      path: the file of records, or of labels.
-      quoting: "csv" if cells of a table with tabs may be in double quotes; see `lines.read_records`.
-      language: the ISO 639 code of the language of sentences without parses.
-      annotated: whether each record must have a label; otherwise labels are not read.
+    Each has a label or a tokenized sentence, to which `lines.unescape` is applied. Labels of records that need not be
+    `annotated` are not read.
     """
     is_parallel, examples, without_label = path.name.startswith(_PARALLEL), [], 0
     annotated = annotated or is_parallel
