@@ -4,7 +4,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 from etils import epath
@@ -27,7 +27,7 @@ def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
     return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
 
 
-class RunContext:
+class RunContext(contextlib.ExitStack):
     """One launch of a training; a context that closes its checkpoints, its metrics and its progress.
 
     Of several processes, only the first writes metrics and prints.
@@ -40,18 +40,12 @@ class RunContext:
     def __init__(
         self, workdir: epath.Path, keep: int, keep_every: int = 0, trackers: Sequence[str] = ("tensorboard",)
     ) -> None:
+        super().__init__()
         self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
         self.activity = Activity()
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
         self._trackers = trackers
-        self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
-        self._closing.callback(self.checkpoints.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
+        self.callback(self.checkpoints.close)
 
     def open(self, step: int, *, total: int, done: int, unit: str = "step", first: int = 0) -> None:
         """Opens the metrics, and begins to show progress.
@@ -63,8 +57,8 @@ class RunContext:
             others = Records(evaluations=read_evaluations(self._workdir, step))
             self.log = MetricsLog(self._workdir, step, self._trackers) if is_primary() else others
             self.progress = RunProgress(total, done, unit, silent=not is_primary())
-        self._closing.callback(self.log.close)
-        self._closing.callback(self.progress.close)
+        self.callback(self.log.close)
+        self.callback(self.progress.close)
         if step > first:
             self.progress.say(f"resuming from the checkpoint of step {step}")
         elif self.log.records and not self.checkpoints.steps():
