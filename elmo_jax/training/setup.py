@@ -34,9 +34,7 @@ class TrainingSetup:
     """The programs of a training, for given settings, corpus and devices.
 
     Attributes:
-      config, corpus, mesh, total_steps: the arguments; the last is the number of updates of the run.
       step: one update, as the program of one device.
-      work: the floating-point operations of the training.
       char_ids: [types, W] the raw character ids of the lexicon, on every device.
       heldout_blocks: the number of blocks of the held-out text that are evaluated during training.
       watch: what is called after each window of an evaluation.

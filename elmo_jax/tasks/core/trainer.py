@@ -43,19 +43,12 @@ def best_step(metrics: dict[int, float]) -> int | None:
 
 
 class Trainer:
-    """The examples of a run in batches, its compiled programs, and the loop over epochs and steps.
-
-    Attributes:
-      setup: the task and the experiment.
-      program: the training step and the evaluation, compiled once for all seeds.
-      data: the examples of each split that has some.
-      layers_are_given: whether the frozen layers of the biLM are read from files.
-    """
+    """The examples of a run in batches (`data`), its compiled `program`, and the loop over epochs and steps."""
 
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
         """Compiles the programs, unless all seeds are finished, and computes the frozen layers that are not stored."""
         self.setup, self.program, self._workdir = setup, TaskProgram(setup), workdir
-        self.layers_are_given = setup.bilm is not None and setup.config.elmo.precompute
+        self.layers_are_given = setup.bilm is not None and setup.config.elmo.precompute  # read from files
         self._layers: LayerCache | None = None
         shapes = self._shapes(splits)
         setup.save(workdir, shapes)
@@ -165,11 +158,8 @@ class Trainer:
         return learning_rate(self._config.optimizer, step, self._steps, list(metrics.values()))
 
     def _evaluate(self, state: TaskState, began: float | None = None) -> TaskState:
-        """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint.
-
-        The seconds since `began`, if it is given, are missing in the interval of the state.
-        """
-        if began is not None and int(state.interval["steps"]):
+        """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint."""
+        if began is not None and int(state.interval["steps"]):  # the seconds since then are missing in the interval
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
         predictions = predict(self.setup, self.program, [(params, self._frozen)], dev)
