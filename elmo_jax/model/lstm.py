@@ -124,10 +124,6 @@ def _cell(z: jax.Array, cell: jax.Array, clip: float, axis: int) -> tuple[Sequen
     return (i, j, f, o), cell, o * jnp.tanh(cell)
 
 
-def _where_real(real: jax.Array | None, new: State, old: State) -> State:
-    return new if real is None else State(*(jnp.where(real > 0, n, o) for n, o in zip(new, old, strict=True)))
-
-
 def inference_step(params: Tree, x: jax.Array, state: State, settings: LSTMSettings, columns: bool = False) -> State:
     """Advances a layer by one step of `projected_lstm`, without what a backward pass would need; `x` is [B, D].
 
@@ -163,7 +159,9 @@ def _run_forward(
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
         if "projection" in weights:
             hidden = _clip(product(hidden, weights["projection"]), settings.projection_clip)  # [B, P]
-        new = _where_real(real, State(cell, hidden), state)
+        new = State(cell, hidden)
+        if real is not None:
+            new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
     step_per_direction = settings.per_direction(step, (0, 0, 0, 0, None))

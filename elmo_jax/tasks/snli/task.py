@@ -145,7 +145,8 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
 
 def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> Iterator[Row]:
     # Most premises of SNLI occur three times.
-    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
+    tokens = functools.cache(functools.partial(tokenize, language=language))
+    leaves = functools.cache(lambda parse: [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")])
     for number, record in read_records(path, quoting, ("gold_label", "sentence1", "sentence2")):
         if not annotated:
             record = {"gold_label": "", **record}
@@ -171,10 +172,6 @@ def _parallel(labels: Path) -> Iterator[Row]:
     for label, *texts in zip(*files, strict=True):
         words = tuple([unescape(word) for word in split_words(line.text)] for line in texts)
         yield label.number, "", label.text.strip(), words
-
-
-def _leaves(parse: str) -> list[str]:
-    return [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")]
 
 
 def tokenize(sentence: str, language: str = "en") -> list[str]:
