@@ -46,7 +46,11 @@ class Scores(NamedTuple):
 
 
 def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
-    """Scores documents by MUC, B-cubed and CEAFe; raises `ValueError` if a mention is in two clusters of one."""
+    """Scores documents by MUC, B-cubed (Bagga and Baldwin 1998) and CEAFe.
+
+    Raises:
+      ValueError: a mention is in two clusters of a document.
+    """
     documents = [
         ((*_links_kept(a, b), *_links_kept(b, a)), (*_overlaps(a, b), *_overlaps(b, a)), ceafe(a, b))
         for a, b in zip(gold, predicted, strict=True)
@@ -91,7 +95,7 @@ def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
 
 
 def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
-    # The sum over mentions of the share of a cluster that the other one has, and their number (Bagga and Baldwin 1998).
+    """Returns the sum over mentions of the share of a cluster that the other one has, and their number."""
     index = _cluster_of_mention(others)
     total = 0.0
     for cluster in clusters:
