@@ -15,9 +15,10 @@ quiet_without_tpu()  # must run before JAX looks for devices
 with epy.lazy_api_imports(globals()):  # at their first use, so that `elmo-jax --help` does not wait for JAX
     from elmo_jax.checkpoints.export import PretrainedBiLM, export_bilm
     from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
-    from elmo_jax.embedding.embed import CarryState, character_ids, tokenize
+    from elmo_jax.embedding.embed import CarryState, character_ids
     from elmo_jax.embedding.flax import CachedWords, FrozenBiLM, add_bilm, with_bilm
     from elmo_jax.embedding.shards import VectorShards
+    from elmo_jax.embedding.tokens import tokenize
     from elmo_jax.errors import UserError
     from elmo_jax.model.elmo import ELMo, ELMoOutput
     from elmo_jax.model.scalar_mix import LayerNorm, Layers, MixWeights, ScalarMix, mix_weights

@@ -7,7 +7,7 @@ import numpy as np
 
 from elmo_jax.analysis.neighbours import Occurrence, nearest_uses, occurrence_in
 from elmo_jax.embedding.bilm import EmbeddingBiLM
-from elmo_jax.embedding.embed import tokenize
+from elmo_jax.embedding.tokens import tokenize
 from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import Highlighted
 from elmo_jax.tasks.core.trained_task import TrainedTask

@@ -1,4 +1,4 @@
-"""Computes the vectors of sentences (`EmbeddingBiLM.embed`), checks what is given, and splits text into sentences.
+"""Computes the vectors of sentences (`EmbeddingBiLM.embed`), and checks what is given.
 
 Shapes: B sentences, T words of the longest sentence, W characters per word, L LSTM layers, P projection, R rows of the
 carry.
@@ -12,10 +12,7 @@ import jax
 import numpy as np
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
-from elmo_jax.checkpoints.export import PretrainedBiLM
 from elmo_jax.config import ModelConfig
-from elmo_jax.data.prepare.options import TextOptions, check_separates_words
-from elmo_jax.data.prepare.text import UNSPACED, is_unspaced, raw_sentences
 from elmo_jax.embedding.engine import Engine, PendingOutput
 from elmo_jax.embedding.word_table import check_word
 from elmo_jax.errors import UserError
@@ -189,32 +186,6 @@ def character_ids(
             check_word(word, max_characters)
         ids[row, : len(sentence)] = encode_chars(sentence, max_characters) + 1
     return ids
-
-
-def tokenize(
-    text: str, bilm: PretrainedBiLM | None = None, language: str | None = None, name: str = "text"
-) -> list[list[str]]:
-    """Splits running text as `elmo-jax prepare` does: into sentences by sentencex, into words by Moses's tokenizer.
-
-    Args:
-      text: the text; blank lines end a paragraph.
-      bilm: the biLM that reads the words, which records the language of its text.
-      language: the ISO 639-1 code of the language; by default that of the biLM, or English without one.
-      name: the name of the text in messages.
-
-    Returns:
-      The words of each sentence, as `EmbeddingBiLM.embed` takes them.
-
-    Raises:
-      UserError: the text is not a string, its language does not separate words by spaces, or there is no such language.
-    """
-    if not isinstance(text, str):
-        raise UserError(f"{name}: expected a string, got {type(text).__name__}")
-    chosen = TextOptions(language=language).in_language("en" if bilm is None else bilm.language).language
-    check_separates_words(chosen, name)
-    if is_unspaced(text, are_words=False):
-        raise UserError(f"{name}: {UNSPACED}")
-    return list(raw_sentences(text.split("\n"), language=chosen or "en"))
 
 
 def _is_list(value: Any) -> bool:

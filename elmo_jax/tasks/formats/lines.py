@@ -21,7 +21,7 @@ _BACKSLASH = re.compile(r"\\([/*])")
 def read_json(path: Path, text: str, number: int) -> Any:
     """Returns the value of a JSON text, whose first line is the line `number` of the file.
 
-    Half of a surrogate pair, and an object with two fields of one name, are refused.
+    It may have no half of a surrogate pair, and no object with two fields of one name.
     """
     try:
         value = json.loads(text, object_pairs_hook=_object)
