@@ -4,7 +4,7 @@ Shapes: N words of the text, Q queries, F numbers per vector, k neighbours.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +25,6 @@ _BLANK = "…"
 
 
 class Occurrence(NamedTuple):
-    """A word in its sentence."""
-
     words: Words
     position: int
 
@@ -43,17 +41,12 @@ class Occurrence(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """An occurrence, and the cosine between its vector and that of the query."""
-
     cosine: float
     occurrence: Occurrence
 
 
 def read_text(source: str, options: TextOptions) -> list[Words]:
-    """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats.
-
-    Raises `UserError` if there is no such text, it has no words or no spaces between them, or it is not UTF-8.
-    """
+    """Returns the sentences of a running or tokenized text; `elmo_jax.data.prepare.text` describes the formats."""
     opened, sentences = open_sources([source], options), []
     say_formats(opened, show=True)
     on_disk = 0
@@ -72,11 +65,13 @@ def read_text(source: str, options: TextOptions) -> list[Words]:
     return sentences
 
 
+def _uses(sentences: Sequence[Words]) -> Iterator[Occurrence]:
+    return (Occurrence(words, i) for words in dict.fromkeys(sentences) for i in range(len(words)))
+
+
 def occurrences(sentences: Sequence[Words], word: str) -> list[Occurrence]:
     """Returns the occurrences of a word, in exactly this spelling, in some sentences; equal sentences count once."""
-    distinct = dict.fromkeys(sentences)
-    places = ((words, position) for words in distinct for position in range(len(words)))
-    return [Occurrence(words, position) for words, position in places if words[position] == word]
+    return [use for use in _uses(sentences) if use.word == word]
 
 
 def occurrence_in(words: Words, word: str) -> Occurrence:
@@ -98,30 +93,19 @@ def nearest(
 
     A sentence that occurs several times counts once, and the words of the query's own sentence are not neighbours. The
     vectors [forward; backward] of a layer are compared (the paper takes layer 2), which `folder` keeps as float16 for
-    later calls. A query need not be in the text. Raises `UserError` if the biLM does not have that layer, or a file
-    cannot be written or is damaged.
+    later calls. A query need not be in the text.
     """
-    distinct = list(dict.fromkeys(words for words in sentences if words))
+    distinct, uses = list(dict.fromkeys(filter(None, sentences))), list(_uses(sentences))
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
     stored = LayerCache(make(folder, bilm, distinct, "float16").files)
-    cosines = np.empty((len(queries), sum(map(len, distinct))), np.float32)  # [Q, N]
-    ends = np.cumsum([len(words) for words in distinct])
-    with Progress("comparing", "words", cosines.shape[1]) as progress:
-        for words, end in zip(distinct, ends.tolist(), strict=True):
+    cosines, end = np.empty((len(queries), len(uses)), np.float32), 0  # [Q, N]
+    with Progress("comparing", "words", len(uses)) as progress:
+        for words in distinct:
             vectors = unpack_layers(stored[words][None], bilm.config, np)[0, layer]
-            cosines[:, end - len(words) : end] = asked @ _unit(vectors).T
+            start, end = end, end + len(words)
+            cosines[:, start:end] = asked @ _unit(vectors).T
             progress.add(len(words))
-
-    def use(row: int) -> Occurrence:
-        sentence = int(np.searchsorted(ends, row, "right"))
-        return Occurrence(distinct[sentence], row - int(ends[sentence]) + len(distinct[sentence]))
-
-    results = []
-    for query, of_query in zip(queries, cosines, strict=True):
-        ranked = ((row, use(row)) for row in map(int, np.argsort(-of_query, kind="stable")))
-        others = (Neighbour(float(of_query[row]), word) for row, word in ranked if word.words != query.words)
-        results.append(list(itertools.islice(others, number)))
-    return results
+    return [_ranked(query, each, uses, number) for query, each in zip(queries, cosines, strict=True)]
 
 
 def nearest_uses(
@@ -133,19 +117,19 @@ def nearest_uses(
     the result are otherwise those of `nearest`.
     """
     forms = {query.word.lower() for query in queries}
-    places = ((words, position) for words in dict.fromkeys(sentences) for position in range(len(words)))
-    uses = [Occurrence(words, position) for words, position in places if words[position].lower() in forms]
+    uses = [use for use in _uses(sentences) if use.word.lower() in forms]
     vectors = _unit_vectors(bilm, [*queries, *uses], layer)
-    asked, candidates = vectors[: len(queries)], vectors[len(queries) :]
-    results = []
-    for query, cosines in zip(queries, asked @ candidates.T, strict=True):
-        neighbours = (
-            Neighbour(float(cosines[row]), uses[row])
-            for row in np.argsort(-cosines, kind="stable")
-            if uses[row].words != query.words and uses[row].word.lower() == query.word.lower()
-        )
-        results.append(list(itertools.islice(neighbours, number)))
-    return results
+    cosines = vectors[: len(queries)] @ vectors[len(queries) :].T
+    return [_ranked(query, each, uses, number, True) for query, each in zip(queries, cosines, strict=True)]
+
+
+def _ranked(
+    query: Occurrence, cosines: np.ndarray, uses: Sequence[Occurrence], number: int, same_word: bool = False
+) -> list[Neighbour]:
+    ranked = (Neighbour(float(cosines[row]), uses[row]) for row in np.argsort(-cosines, kind="stable"))
+    others = (one for one in ranked if one.occurrence.words != query.words)
+    word = query.word.lower()
+    return list(itertools.islice((o for o in others if not same_word or o.occurrence.word.lower() == word), number))
 
 
 def _unit_vectors(bilm: EmbeddingBiLM, uses: Sequence[Occurrence], layer: int) -> np.ndarray:

@@ -17,14 +17,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-import grain
 import numpy as np
+from etils import epy
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Share, Window, both_directions
 from elmo_jax.errors import UserError
+
+with epy.lazy_imports():  # of a second, which embeddings and task models do not need
+    import grain
 
 Item = TypeVar("Item")
 

@@ -45,7 +45,6 @@ def embed(
     state: str | CarryState,
     bos_eos: str | BosEos,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
-    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
     config = engine.config
     state, keep_bos_eos = choice(CarryState, state, "state"), choice(BosEos, bos_eos, "bos_eos") is BosEos.KEEP
     check_sentences(sentences)
@@ -59,24 +58,22 @@ def embed(
     groups = engine.groups(lengths, carried=state is not CarryState.RESET)
 
     def started(group: np.ndarray) -> tuple[np.ndarray, PendingOutput]:
-        before = jax.tree.map(lambda leaf: leaf[:, group], after)
+        before = jax.tree.map(lambda leaf: leaf[:, group], after) or None
         return group, _start(engine, [sentences[i] for i in group], state, before, bos_eos=keep_bos_eos)
 
     for group, running in _one_behind(map(started, groups)):
         vectors = np.split(running.vectors()[0], np.cumsum(kept[group])[:-1])
         for sentence, words in zip(group.tolist(), vectors, strict=True):
             split_layers(words, layers[sentence, :, : len(words)].swapaxes(0, 1), config)
-        for leaf, new in zip(jax.tree.leaves(after), jax.tree.leaves(running.carry()), strict=True) if after else ():
+        for leaf, new in zip(jax.tree.leaves(after), jax.tree.leaves(running.carry()), strict=True):
             leaf[:, group] = new
     return layers, np.arange(longest) < kept[:, None], after
 
 
 def _start(
-    engine: Engine, sentences: Sequence[Sequence[str]], state: CarryState, carry: Tree, **options: Any
+    engine: Engine, sentences: Sequence[Sequence[str]], state: CarryState, carry: Tree | None, **options: Any
 ) -> PendingOutput:
-    """Makes `Engine.start` with a state; `carry` is that of `CarryState.CARRY`, or zeros for `CarryState.WARM_UP`."""
-    if state is CarryState.RESET:
-        return engine.start(sentences, **options)
+    # The carry is that of `CarryState.CARRY`, zeros for `CarryState.WARM_UP`, or None for `CarryState.RESET`.
     if state is CarryState.WARM_UP:
         carry = engine.start(sentences, carry=carry, **options).carry()  # by the same program
     return engine.start(sentences, carry=carry, **options)
@@ -106,31 +103,31 @@ def embed_texts(
     weights: np.ndarray | None = None,
     state: CarryState = CarryState.RESET,
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-    """Computes the vectors of texts one after the other, the next ones while the caller writes those before.
-
-    Each of the `texts` is a name and its sentences. The `state` is `CarryState.RESET` or `CarryState.WARM_UP`; see
-    `Engine.start` for `dtype` and `weights`.
+    """Computes the vectors of texts, each a name and its sentences, from the state `RESET` or `WARM_UP`.
 
     Yields:
-      The name of a text, the output of all its words [N, …], and whether all numbers of a word are finite, [N].
-
-    Raises:
-      UserError: a word cannot be encoded.
+      The name of a text, the output of all its words [N, …] (`Engine.start`), and whether a word's are finite, [N].
     """
 
     def started() -> Iterator[Any]:
+        carried = state is not CarryState.RESET
         for batch in in_batches(texts, lambda text: sum(len(words) + 2 for words in text[1]), engine.most_words):
             sentences = [sentence for _, text in batch for sentence in text]
             lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
             runs = []
-            for group in engine.groups(lengths, carried=state is not CarryState.RESET):
-                zeros = initial_carry(engine.config, len(group), np.zeros)
+            for group in engine.groups(lengths, carried):
+                zeros = initial_carry(engine.config, len(group), np.zeros) if carried else None
                 chosen = [sentences[i] for i in group]
                 runs.append((group, _start(engine, chosen, state, zeros, dtype=dtype, weights=weights)))
             yield batch, lengths, runs
 
     for batch, lengths, runs in _one_behind(started()):
-        vectors, finite = _in_order(lengths, runs)
+        results = [running.vectors() for _, running in runs]
+        vectors, finite = results[0]
+        if len(results) > 1:  # groups have the sentences in another order than the text
+            words = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])  # the numbers of those of each sentence
+            order = np.argsort(np.concatenate([words[i] for group, _ in runs for i in group]))
+            vectors, finite = (np.concatenate(parts)[order] for parts in zip(*results, strict=True))
         ends = np.cumsum([sum(map(len, text)) for _, text in batch])[:-1]
         parts = zip(batch, np.split(vectors, ends), np.split(finite, ends), strict=True)
         yield from ((name, *part) for (name, _), *part in parts)
@@ -148,15 +145,6 @@ def in_batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Itera
         total += size(item)
     if batch:
         yield batch
-
-
-def _in_order(lengths: np.ndarray, runs: list[tuple[np.ndarray, PendingOutput]]) -> list[np.ndarray]:
-    results = [running.vectors() for _, running in runs]
-    if len(results) == 1:
-        return results[0]
-    words = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])  # the numbers of those of each sentence
-    order = np.argsort(np.concatenate([words[i] for group, _ in runs for i in group]))
-    return [np.concatenate(parts)[order] for parts in zip(*results, strict=True)]
 
 
 def check_sentences(sentences: Sequence[Sequence[str]]) -> None:

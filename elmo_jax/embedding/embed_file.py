@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import jax
@@ -28,6 +28,7 @@ from etils import epath
 from jax.flatten_util import ravel_pytree
 
 from elmo_jax.checkpoints.hdf5_files import new_hdf5
+from elmo_jax.data.batches import prefetched
 from elmo_jax.data.prepare.sources import guess_format
 from elmo_jax.data.prepare.text import UNSPACED, is_unspaced
 from elmo_jax.data.prepare.text import Format as TextFormat
@@ -35,7 +36,7 @@ from elmo_jax.distributed.collectives import broadcast_from_primary, check_equal
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import CarryState, embed_texts
 from elmo_jax.embedding.output_settings import Format, Output, Settings
-from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, BackgroundWriter, Shard, VectorShards, advised, write_shard
+from elmo_jax.embedding.shards import JOB, LENGTHS, VERSION, Shard, VectorShards, advised, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import atomic_file, check_free_space, shown_bytes, write_bytes, write_text, writing
 from elmo_jax.interrupts import keep
@@ -48,12 +49,6 @@ from elmo_jax.words import split_words
 LINES, WORDS = 1024, 12_288  # the most lines and words of a window
 _JOB = "elmo_jax"  # the attribute that describes what a file of vectors was made from, as `JOB` does in a folder
 _INDEX = "sentence_to_index"  # AllenNLP's name for the dataset of each sentence
-
-
-class _Text(NamedTuple):
-    lines: int
-    digest: str
-    vectors: int  # that are written of it
 
 
 class _Unusable(UserError):
@@ -74,10 +69,6 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
 
     Returns:
       The number of lines.
-
-    Raises:
-      UserError: a file cannot be read or written, is not UTF-8, or was begun with other settings; or a vector has
-        numbers that the type cannot hold.
     """
     settings = settings or Settings()
     with _together(out):
@@ -85,36 +76,37 @@ def embed_file(bilm: EmbeddingBiLM, sentences: Path, out: Path, settings: Settin
             kind = "a pipe or a device" if out.name else "a folder"
             raise UserError(f"{out}: is {kind}; give the name of the file to be made")
         out = Path(os.path.realpath(out))  # a link stays, and what it names is made
-        job, text = _job(bilm, sentences, settings)
+        made_from, vectors = _made_from(bilm, sentences, settings)
+    lines, job = made_from["lines"], json.dumps(made_from, indent=1)
     asked = f"{job} {settings.format.value}"
     check_equal(hashlib.sha256(asked.encode()).hexdigest(), "a model, sentences or settings")
     parts = out.with_name(out.name + ".parts")
     if _is_complete(out, job, settings.format):
         if (parts / JOB).exists() and is_primary():  # the last process was killed at its end
             shutil.rmtree(parts, ignore_errors=True)
-        return text.lines
+        return lines
     with locked(epath.Path(parts)):
         keep(parts)
         if _is_complete(out, job, settings.format):  # another launch has made it in the meantime
-            return text.lines
+            return lines
         with _together(out):
             if is_primary():
                 _begin(parts, job)
-                _check_free_space(bilm, text.vectors, out, settings)
+                _check_free_space(bilm, vectors, out, settings)
         with _together(out):
             if not (parts / JOB).exists():
                 problem = "is not the folder that process 0 writes into"
                 raise UserError(f"{parts}: {problem}; all processes must share the folder of the output")
         try:
             with _together(out):
-                lengths = _write_parts(bilm, sentences, parts, settings, text)
+                lengths = _write_parts(bilm, sentences, parts, settings, made_from)
         except _Unusable:
             shutil.rmtree(parts, ignore_errors=True)
             raise
         with _together(out):
             if is_primary():
                 _finish(sentences, lengths, parts, out, settings, job)
-    return text.lines
+    return lines
 
 
 @contextlib.contextmanager
@@ -124,7 +116,8 @@ def _together(out: Path) -> Iterator[None]:
         yield
 
 
-def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str, _Text]:
+def _made_from(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[dict[str, Any], int]:
+    """Returns what the output depends on, and the number of its vectors."""
     settings.check(bilm.config.lstm.layers + 1)
     if settings.state is CarryState.CARRY and jax.process_count() > 1:
         raise UserError("--state carry: every line needs the state after the line before it; use one process")
@@ -141,34 +134,29 @@ def _job(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tuple[str,
     if format is not TextFormat.LINES:
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_primary())
-    text = _Text(lines, digest.hexdigest(), vectors)
-    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": text.digest, "lines": lines}
-    return json.dumps(made_from | settings.as_dict() | {"version": VERSION}, indent=1), text
+    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest.hexdigest()}
+    return made_from | {"lines": lines} | settings.as_dict() | {"version": VERSION}, vectors
 
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
     """Returns whether the output is the whole result of a job; process 0 looks at it."""
-    there = False
+    there = is_primary() and out.exists()
     with _together(out):
-        if is_primary() and out.exists():
-            if _made_from(out, format) != job:
+        if there:
+            written = None
+            with contextlib.suppress(OSError, ValueError):
+                if format is Format.NPY:
+                    written = (out / JOB).read_text(encoding="utf-8")
+                else:
+                    with h5py.File(out, "r") as file:
+                        written = str(file.attrs.get(_JOB))
+            if written != job:
                 problem = "exists, and was not made from these sentences with these settings"
                 raise UserError(f"{out}: {problem}; choose another name")
             if format is Format.NPY:
                 with advised(f"remove the folder {out} and run the command again"):
                     VectorShards(out).check()
-            there = True
     return bool(broadcast_from_primary(there))
-
-
-def _made_from(out: Path, format: Format) -> str | None:
-    try:
-        if format is Format.NPY:
-            return (out / JOB).read_text(encoding="utf-8")
-        with h5py.File(out, "r") as file:
-            return str(file.attrs.get(_JOB))
-    except (OSError, ValueError):
-        return None
 
 
 def _begin(parts: Path, job: str) -> None:
@@ -226,8 +214,7 @@ def _finish(sentences: Path, lengths: list[int], parts: Path, out: Path, setting
     parts.rename(out)
 
 
-def _windows(sentences: Path, text: _Text) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yields the windows of a file: the number of the first line, and the words of the lines."""
+def _windows(sentences: Path, expected: str) -> Iterator[tuple[int, list[list[str]]]]:
     first, words, digest = 0, 0, hashlib.sha256()
     window: list[list[str]] = []
     for line in read_lines(sentences):
@@ -238,52 +225,51 @@ def _windows(sentences: Path, text: _Text) -> Iterator[tuple[int, list[list[str]
             first, window, words = first + len(window), [], 0
         window.append(sentence)
         words += len(sentence)
-    if digest.hexdigest() != text.digest:
+    if digest.hexdigest() != expected:
         raise _Unusable(f"{sentences}: was changed while its vectors were written; run the command again")
     if window:
         yield first, window
 
 
-def _write_parts(bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, text: _Text) -> list[int]:
+def _write_parts(
+    bilm: EmbeddingBiLM, sentences: Path, parts: Path, settings: Settings, made_from: dict[str, Any]
+) -> list[int]:
     """Writes this process's files that are missing, verifies the others, and returns the lengths of all lines."""
     lengths: list[int] = []
     form = settings.form(bilm.config.lstm.layers + 1)
-    with (
-        Progress("embedding", "lines", text.lines, is_primary()) as progress,  # process 0 stands for all
-        BackgroundWriter() as write,
-    ):
 
-        def missing() -> Iterator[tuple[tuple[int, list[list[str]]], list[list[str]]]]:
-            for number, (first, window) in enumerate(_windows(sentences, text)):
-                of_window = [settings.vectors_of(len(sentence)) for sentence in window]
-                lengths.extend(of_window)
-                part, is_own = parts / f"{first:012}.npy", number % jax.process_count() == jax.process_index()
-                if is_own and not part.exists():
-                    yield (first, window), window
-                    continue
-                if is_own:
-                    with advised("remove that file and run the command again"):
-                        list(Shard(part))  # which verifies the vectors
-                progress.skip(len(window))
+    def missing() -> Iterator[tuple[tuple[int, list[int]], list[list[str]]]]:
+        for number, (first, window) in enumerate(_windows(sentences, made_from["sentences"])):
+            of_window = list(map(len, window))
+            lengths.extend(map(settings.vectors_of, of_window))
+            part, is_own = parts / f"{first:012}.npy", number % jax.process_count() == jax.process_index()
+            if is_own and not part.exists():
+                yield (first, of_window), window
+                continue
+            if is_own:
+                with advised("remove that file and run the command again"):
+                    list(Shard(part))  # which verifies the vectors
+            progress.skip(len(window))
 
+    with Progress("embedding", "lines", made_from["lines"], is_primary()) as progress:  # process 0 stands for all
         if settings.state is CarryState.CARRY:
             embedded = _carried(bilm, missing(), parts, *form)
         else:
             embedded = embed_texts(bilm.engine, missing(), *form, settings.state)
-        for (first, window), vectors, finite in embedded:
-            written = settings.written(vectors, list(map(len, window)), bilm.config)
+        for (first, of_window), vectors, finite in prefetched(embedded):
+            written = settings.written(vectors, of_window, bilm.config)
             if settings.mean_of_words:
                 finite = np.isfinite(written).all(tuple(range(1, written.ndim)))
-            of_window = [settings.vectors_of(len(sentence)) for sentence in window]
+            kept = list(map(settings.vectors_of, of_window))
             if not finite.all():
-                number = first + 1 + int(np.searchsorted(np.cumsum(of_window), np.argmin(finite), "right"))
+                number = first + 1 + int(np.searchsorted(np.cumsum(kept), np.argmin(finite), "right"))
                 largest = float(np.finfo(settings.dtype).max)
                 raise _Unusable(
                     f"{sentences}, line {number}: a vector has NaN or a number beyond {largest:,.6g}, the largest"
                     f" {settings.dtype}; take a smaller --gamma or --dtype float32"
                 )
-            write(write_shard, parts / f"{first:012}.npy", written, of_window)
-            progress.add(len(window))
+            write_shard(parts / f"{first:012}.npy", written, kept)
+            progress.add(len(of_window))
     return lengths
 
 
@@ -292,18 +278,17 @@ def _carried(
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Yields what `embed_texts` yields; each line begins in the state at the end of the line before."""
     carry, expected = initial_carry(bilm.config, 1, np.zeros), 0
-    for (first, window), _ in windows:
-        if first != expected:
+    for name, window in windows:
+        if name[0] != expected:
             with advised(f"remove the folder {parts} and start again"):
-                state: Any = Shard(parts / f"{first:012}.carry")[0]
+                state: Any = Shard(parts / f"{name[0]:012}.carry")[0]
             carry = ravel_pytree(carry)[1](state)
         results = []
         for sentence in window:
             running = bilm.engine.start([sentence], dtype, weights, carry=carry)
             results.append(running.vectors())
             carry = running.carry()
-        expected = first + len(window)
+        expected = name[0] + len(window)
         state = np.asarray(ravel_pytree(carry)[0])
         write_shard(parts / f"{expected:012}.carry", state, [len(state)])
-        vectors, finite = zip(*results, strict=True)
-        yield (first, window), np.concatenate(vectors), np.concatenate(finite)
+        yield name, *map(np.concatenate, zip(*results, strict=True))

@@ -27,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from elmo_jax.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from elmo_jax.config import ModelConfig
 from elmo_jax.distributed.mesh import AXIS, REPLICATED, ROWS
-from elmo_jax.embedding.packing import FILL, Layout, Platform, Shape, arrange, index_of
+from elmo_jax.embedding.packing import FILL, Platform, Shape, arrange
 from elmo_jax.embedding.word_table import WordTable
 from elmo_jax.model.bilm import BiLM, initial_carry
 from elmo_jax.model.lstm import LSTMSettings, State, inference_step
@@ -39,17 +39,13 @@ _PENDING = 4  # the most calls of a group whose outputs are on the devices, whic
 
 
 class _State(NamedTuple):
-    """The states of the LSTMs; each has a `State` per layer."""
-
-    rows: list[State]  # of the rows, [2, D * R, …], with which the next call goes on
+    rows: list[State]  # of each layer, those of the rows, [2, D * R, …], from which the next call continues
     # Of the sentences, [2, D * S, …]: that in which one begins, and then that in which it ends; None if these are zeros
     # and of no interest.
     sentences: list[State] | None
 
 
 class _Inputs(NamedTuple):
-    """What the host sends to the program."""
-
     words: Any  # int32 [2, T, D * R] the rows of the table
     begins: Any  # int32 [T, D * R] at the first position of a sentence its number on the device, elsewhere -1
     ends: Any  # int32 [T, D * R] the same for the last position
@@ -71,9 +67,9 @@ class _Program(NamedTuple):
     mixed: bool  # whether the output of a word is the weighted sum of its layers; see `Engine.start`
 
     def run(self, *operands: Any) -> tuple[jax.Array, jax.Array, _State]:
-        """Makes `_run_rows` with the number of rows that the inputs (`operands[2]`) choose."""
         branches = [partial(self._run_rows, rows) for rows in self.shape.rows]
-        return lax.switch(operands[2].rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
+        inputs: _Inputs = operands[2]
+        return lax.switch(inputs.rows, branches, *operands) if len(branches) > 1 else branches[0](*operands)
 
     def _run_rows(
         self, rows: int, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
@@ -116,9 +112,9 @@ class _Program(NamedTuple):
                     first: Any = jax.tree.map(jnp.zeros_like, states[i])
                     if of_sentences is not None:
                         first = turned(jax.tree.map(lambda leaf: leaf[begins], of_sentences[i]))
-                    before = _where(turned(begins[:, None] >= 0), first, states[i])
+                    before = jax.tree.map(partial(jnp.where, turned(begins[:, None] >= 0)), first, states[i])
                     new = inference_step(params[j], x, before, settings, columns=not self.together)
-                    states[i] = _where(turned(real), new, before)
+                    states[i] = jax.tree.map(partial(jnp.where, turned(real)), new, before)
                     if of_sentences is not None:
                         of_sentences[i] = jax.tree.map(
                             lambda leaf, last: leaf.at[ends].set(last, mode="drop", wrap_negative_indices=False),
@@ -165,10 +161,6 @@ class _Program(NamedTuple):
 _INPUTS = _Inputs(PartitionSpec(None, None, AXIS), _BY_ROW, _BY_ROW, _BY_ROW, _BY_ROW, REPLICATED, REPLICATED)
 
 
-def _where(condition: jax.Array, one: State, other: State) -> State:
-    return State(*(jnp.where(condition, a, b) for a, b in zip(one, other, strict=True)))
-
-
 @partial(jax.jit, static_argnames="program")
 def _run(
     program: _Program, params: Any, table: jax.Array, inputs: _Inputs, state: _State, weights: jax.Array
@@ -183,47 +175,38 @@ def _run(
     return mapped(params, table, inputs, state, weights)
 
 
-class _Call(NamedTuple):
-    words: np.ndarray | slice  # the numbers of the words that are in the output
-    counts: list[int]  # how many of them each device has
-    outputs: tuple[jax.Array, jax.Array]  # the vectors, and whether they are finite
-
-    def fetch(self) -> list[np.ndarray]:
-        of_devices = [np.split(np.asarray(output), len(self.counts)) for output in self.outputs]
-        parts = [[part[:count] for part, count in zip(one, self.counts, strict=True)] for one in of_devices]
-        return [one[0] if len(one) == 1 else np.concatenate(one) for one in parts]
-
-
 class PendingOutput:
     """The computation of a group of sentences, which goes on while the host does other things."""
 
-    def __init__(self, words: int, sentences: np.ndarray) -> None:
-        self._words, self._sentences = words, sentences  # how many words; [n] the numbers of the sentences in the state
-        self._calls: list[_Call] = []  # those whose output is on the devices
+    def __init__(self, words: int, slots: np.ndarray, state: _State) -> None:
+        self._words, self._slots, self.state = words, slots, state  # how many words; see `Packing`; after the last call
+        # Of the calls whose output is on the devices, the numbers of the words in it, how many of these each device
+        # has, the vectors, and whether they are finite.
+        self._calls: list[tuple[np.ndarray | slice, list[int], list[jax.Array]]] = []
         self._collected: list[np.ndarray] = []  # the output of the calls before these
-        self._state: _State | None = None
 
-    def add(self, call: _Call, state: _State) -> None:
-        """Adds a call that was started, and the state after it; waits for the first of more than `_PENDING` calls."""
-        self._calls.append(call)
-        self._state = state
+    def add(self, words: np.ndarray | slice, counts: list[int], outputs: list[jax.Array]) -> None:
+        """Adds a call that was started; waits for the first of more than `_PENDING` calls."""
+        self._calls.append((words, counts, outputs))
         if len(self._calls) > _PENDING:
             self._collect()
 
     def _collect(self) -> None:
-        call = self._calls.pop(0)
-        part, are_finite = call.fetch()
+        words, counts, outputs = self._calls.pop(0)
+        of_devices = [np.split(np.asarray(output), len(counts)) for output in outputs]
+        parts = [[part[:count] for part, count in zip(one, counts, strict=True)] for one in of_devices]
+        part, are_finite = (one[0] if len(one) == 1 else np.concatenate(one) for one in parts)
+        if not self._collected and not self._calls:  # a single call has all words
+            self._collected = [part, are_finite]
+            return
         if not self._collected:
             self._collected = [np.zeros((self._words, part.shape[1]), part.dtype), np.ones(self._words, bool)]
-        vectors, finite = self._collected
-        vectors[call.words] += part
-        finite[call.words] &= are_finite
+        self._collected[0][words] += part
+        self._collected[1][words] &= are_finite
 
     @standard_numerics()
     def vectors(self) -> list[np.ndarray]:
         """Waits for the output: that of all words of all sentences, [words, …], and whether it is finite [words]."""
-        if not self._collected and len(self._calls) == 1:
-            return self._calls[0].fetch()
         while self._calls:
             self._collect()
         return self._collected
@@ -231,18 +214,14 @@ class PendingOutput:
     @standard_numerics()
     def carry(self) -> Tree:
         """Waits for the states at the ends of the sentences, NumPy arrays [2, n, …]."""
-        states = (self._state and self._state.sentences) or []
-        return {
-            f"layer_{j}": jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._sentences], state)
-            for j, state in enumerate(states)
-        }
+        states = jax.tree.map(lambda leaf: np.asarray(leaf)[:, self._slots], self.state.sentences or [])
+        return {f"layer_{j}": state for j, state in enumerate(states)}
 
 
 class Engine:
     """Computes the vectors of sentences on the devices of a mesh.
 
     Attributes:
-      config: the architecture of the biLM.
       words: the table of word vectors.
       most_words: the words and sentence boundaries that are run together at most.
     """
@@ -257,9 +236,7 @@ class Engine:
         self.most_words = min(int(FILL * self._platform.shapes[-1].words * mesh.size), self.words.capacity)
         self._zeros: dict[Shape, list[State]] = {}  # the state in which rows begin
 
-    def _prepared(self, params: Tree) -> Any:
-        """Returns the parameters of the LSTMs as the program reads them: of each direction, those of each layer."""
-
+    def _prepared(self, params: Tree) -> Any:  # of each direction, those of each layer as the program reads them
         def prepared(path: Any, leaf: Any) -> Any:
             array: Any = np.asarray(leaf)
             if not self._platform.together:
@@ -302,45 +279,33 @@ class Engine:
     ) -> PendingOutput:
         """Starts the computation of a group of sentences (`groups`), at least one, and does not wait for its result.
 
-        Args:
-          sentences: lists of words.
-          dtype: the type of the output.
-          weights: the weight of each layer [L+1]: the output of a word is the weighted sum of its layers, [2P]. Without
-            them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer.
-          bos_eos: whether the output has the vectors of the sentence boundaries too.
-          carry: NumPy arrays, the states in which the sentences begin, [2, n, …]. Without it, these are zeros, and the
-            states at the ends are not kept.
-
-        Raises:
-          UserError: a word cannot be encoded.
+        With the `weights` [L+1] of the layers, the output of a word is the weighted sum of its layers, [2P]. Without
+        them, it is [P + L * 2P]: the token vector once, then [forward; backward] of every LSTM layer. With `bos_eos`,
+        sentence boundaries have vectors too. The `carry` has the states in which the sentences begin, NumPy arrays
+        [2, n, …]; without it, these are zeros, and the states at the ends are not kept.
         """
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences)) + 2
-        at = arrange(lengths, self._platform, self._mesh.size, carry is not None)
-        text = Layout.of(lengths, at, len(self.config.directions))
+        at = arrange(lengths, self._platform, self._mesh.size, len(self.config.directions), carry is not None)
         # Of a group that takes several calls, each has half as many steps, since each word may be in two of them.
-        per_call = at.shape.steps if at.steps <= at.shape.steps else at.shape.steps // 2
-        firsts = range(0, at.steps, per_call)
-        kept = np.ones_like(text.is_boundary) if bos_eos else ~text.is_boundary
+        per_call = at.shape.steps if at.longest <= at.shape.steps else at.shape.steps // 2
+        firsts = range(0, at.longest, per_call)
+        kept = np.ones_like(at.is_boundary) if bos_eos else ~at.is_boundary
         of_layers = np.zeros(self.config.lstm.layers + 1) if weights is None else weights
         form = self._platform.together, at.shape, dtype, weights is not None
         program = _Program(self.config, self._model.precision, self._mesh, *form)
         with self.words.lock:
             words = self.words.rows([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *itertools.chain.from_iterable(sentences)])
-            arrays = text.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
-            numbers = at.device * at.shape.sentences + text.number
-            state, running = self._state(at.shape, numbers, carry), PendingOutput(int(kept.sum()), numbers)
+            arrays = at.arrays(words, firsts[-1] + at.shape.steps, at.shape.rows[-1] * self._mesh.size)
+            running = PendingOutput(int(kept.sum()), at.slot, self._state(at.shape, at.slot, carry))
             for first in firsts:
-                here = slice(first, first + at.shape.steps)
-                chosen, counts, index = index_of(
-                    text.steps[:, kept] - first, text.column[kept], at, per_call, self._mesh.size
-                )
-                steps, rows = min(per_call, at.steps - first), at.shape.rows.index(at.rows)
-                words, begins, ends, mask = (array[..., here, :] for array in arrays)
+                chosen, counts, index = at.index_of(kept, first, per_call, self._mesh.size)
+                steps, rows = min(per_call, at.longest - first), at.shape.rows.index(at.rows)
+                words, begins, ends, mask = (array[..., first : first + at.shape.steps, :] for array in arrays)
                 inputs = _Inputs(words, begins, ends, mask, index, np.int32(steps), np.int32(rows))
-                on_devices = self.words.vectors, self._put(inputs, _INPUTS), state
-                *outputs, state = _run(program, self._params, *on_devices, of_layers.astype(np.float32))
+                on_devices = self.words.vectors, self._put(inputs, _INPUTS), running.state
+                *outputs, running.state = _run(program, self._params, *on_devices, of_layers.astype(np.float32))
                 jax.copy_to_host_async(outputs)
-                running.add(_Call(chosen, counts, (outputs[0], outputs[1])), state)
+                running.add(chosen, counts, outputs)
         return running
 
     def _state(self, shape: Shape, sentences: np.ndarray, carry: Tree | None) -> _State:

@@ -17,15 +17,11 @@ from elmo_jax.errors import UserError
 
 
 class Format(enum.Enum):
-    """The format of the output."""
-
     HDF5 = "hdf5"  # one file, a dataset per line
     NPY = "npy"  # a folder of NumPy files of at most 1,024 lines each (`elmo_jax.embedding.shards`)
 
 
 class Output(enum.Enum):
-    """The choice of what is written of a sentence's layers."""
-
     ALL = "all"  # [L+1, T, 2P]
     TOP = "top"  # [T, 2P], the last layer
     AVERAGE = "average"  # [T, 2P], the mean of the layers
@@ -34,27 +30,15 @@ class Output(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of the vectors to write.
-
-    Attributes:
-      output: what is written of the layers.
-      weights: for MIX, the L+1 raw weights before the softmax; otherwise empty.
-      gamma: for MIX, the factor of equation 1.
-      dtype: "float32" or "float16".
-      state: the LSTM state at the beginning of a line.
-      format: the format of the output.
-      mean_of_words: whether a line has the mean of its words' vectors, T = 1, in place of one vector per word.
-      sentence_index: whether an HDF5 file has `sentence_to_index` too, as AllenNLP's: the name of the dataset of each
-        sentence, in JSON. Of equal lines, it names the last one.
-    """
-
     output: Output = Output.ALL
-    weights: tuple[float, ...] = ()
-    gamma: float = 1.0
-    dtype: str = "float32"
-    state: CarryState = CarryState.RESET
+    weights: tuple[float, ...] = ()  # for MIX, the L+1 raw weights before the softmax
+    gamma: float = 1.0  # for MIX, the factor of equation 1
+    dtype: str = "float32"  # or "float16"
+    state: CarryState = CarryState.RESET  # at the beginning of a line
     format: Format = Format.HDF5
-    mean_of_words: bool = False
+    mean_of_words: bool = False  # whether a line has the mean of its words' vectors, T = 1
+    # whether an HDF5 file has `sentence_to_index` too, as AllenNLP's: the name of each sentence's dataset, in JSON; of
+    # equal lines, it names the last one
     sentence_index: bool = False
 
     def check(self, layers: int) -> None:
@@ -83,12 +67,9 @@ class Settings:
 
     def form(self, layers: int) -> tuple[str, np.ndarray | None]:
         """Returns the type and the weight of each of `layers` = L+1 layers, with which `Engine.start` computes."""
-        weights = None
-        if self.output is Output.TOP:
-            weights = np.eye(layers)[-1]
-        elif self.output is Output.AVERAGE:
-            weights = np.full(layers, 1 / layers)
-        elif self.output is Output.MIX:
+        fixed = {Output.TOP: np.eye(layers)[-1], Output.AVERAGE: np.full(layers, 1 / layers)}
+        weights = fixed.get(self.output)
+        if self.output is Output.MIX:
             shares = np.exp(np.asarray(self.weights) - max(self.weights))
             weights = shares * (self.gamma / shares.sum())
         return "float32" if self.mean_of_words else self.dtype, weights

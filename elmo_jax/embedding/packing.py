@@ -21,8 +21,6 @@ from elmo_jax.model.precision import Precision
 
 
 class Shape(NamedTuple):
-    """The sizes of a program."""
-
     rows: tuple[int, ...]  # the values of R that it can run with, ascending
     steps: int  # T
 
@@ -38,9 +36,7 @@ class Shape(NamedTuple):
 
 
 class Platform(NamedTuple):
-    """The programs for the devices of a platform."""
-
-    shapes: tuple[Shape, ...]  # ascending
+    shapes: tuple[Shape, ...]  # those of its programs, ascending
     # The time of a step that does not depend on R, in rows that take as long: with one row, and with more.
     overhead: tuple[float, float]
     # Whether one loop runs both directions and all layers, which makes few large operations; or one loop after the
@@ -63,19 +59,62 @@ ON_ACCELERATOR = Platform((Shape((8,), 64), Shape((64,), 128), Shape((512,), 128
 FILL = 0.9  # of the largest program's positions are filled by a group of sentences at most, so that they can be packed
 
 
-class Positions(NamedTuple):
-    """The positions of sentences in the rows of all devices."""
+class Packing(NamedTuple):
+    """The positions of all sentences, with their boundaries, in the rows of all devices."""
 
     shape: Shape
     rows: int  # R, one of the shape's
-    steps: int  # the positions of the longest row
-    device: np.ndarray  # int64 [n], ascending
-    row: np.ndarray  # int64 [n], of the device
-    start: np.ndarray  # int64 [n] the step of the first position
+    longest: int  # the positions of the longest row
+    begin: np.ndarray  # [n] the position of each sentence's `<S>` in the text
+    end: np.ndarray  # [n] that of its `</S>`
+    number: np.ndarray  # [n] the number of each sentence on its device
+    slot: np.ndarray  # [n] where the state of each sentence is kept, on all devices
+    steps: np.ndarray  # [2, positions] the step of each position of the text, in each direction
+    column: np.ndarray  # [positions] its row, of all devices
+    is_boundary: np.ndarray  # [positions]
+
+    def arrays(self, words: np.ndarray, steps: int, columns: int) -> tuple[np.ndarray, ...]:
+        """Returns `words`, `begins`, `ends` and `mask` of the program's inputs, with `columns` rows on all devices.
+
+        The argument `words` has the rows of `<S>`, `</S>` and all words in the table.
+        """
+        text = np.empty(len(self.column), np.int32)
+        text[self.begin], text[self.end], text[~self.is_boundary] = words[0], words[1], words[2:]
+        numbers, mask = np.zeros((len(self.steps), steps, columns), np.int32), np.zeros((steps, columns), bool)
+        for of_direction, step in zip(numbers, self.steps, strict=True):
+            of_direction[step, self.column] = text
+        mask[self.steps[0], self.column] = True
+        at_begin, at_end = np.full((2, steps, columns), -1, np.int32)
+        for array, position in (at_begin, self.begin), (at_end, self.end):
+            array[self.steps[0][position], self.column[position]] = self.number
+        return numbers, at_begin, at_end, mask
+
+    def index_of(
+        self, kept: np.ndarray, first: int, per_call: int, devices: int
+    ) -> tuple[np.ndarray | slice, list[int], np.ndarray]:
+        """Selects the positions of `kept`, bool [positions], in a call of `per_call` steps from `first` on.
+
+        Returns:
+          The numbers of the selected ones among the kept; how many of them each device has; the index of the inputs.
+        """
+        steps, column = self.steps[:, kept] - first, self.column[kept]
+        inside = (steps >= 0) & (steps < per_call)
+        chosen: np.ndarray | slice = slice(None)
+        if not inside.all():
+            chosen = np.flatnonzero(inside.any(0))
+            steps, column, inside = steps[:, chosen], column[chosen], inside[:, chosen]
+        device, row = np.divmod(column, self.shape.rows[-1])
+        counts, size = np.bincount(device, minlength=devices), self.shape.words
+        slots = np.arange(len(column)) + (np.arange(devices) * size - (np.cumsum(counts) - counts))[device]
+        index = np.full((len(steps), devices * size), size, np.int32)
+        index[:, slots] = np.where(inside, steps * self.rows + row, size)
+        return chosen, counts.tolist(), index
 
 
-def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool = False) -> Positions:
-    """Finds positions for sentences of `lengths` [n], and the program and the number of rows that take the least time.
+def arrange(
+    lengths: np.ndarray, platform: Platform, devices: int, directions: int = 2, carried: bool = False
+) -> Packing:
+    """Packs sentences of `lengths` [n], with boundaries, for the program and number of rows that take the least time.
 
     Each of the D devices has consecutive sentences, whose states are kept if they are `carried`.
     """
@@ -90,77 +129,20 @@ def arrange(lengths: np.ndarray, platform: Platform, devices: int, carried: bool
 
     shapes = [shape for shape in platform.shapes if not carried or len(lengths) <= shape.sentences]
     shape, rows = min(((shape, rows) for shape in shapes for rows in shape.rows), key=time)
-    device = np.minimum((2 * ends - lengths) * devices // (2 * total), devices - 1)
-    row, start, steps = np.zeros_like(ends), np.zeros_like(ends), 0
+    device = np.minimum((2 * ends - lengths) * devices // (2 * total), devices - 1)  # [n], ascending
+    row, start, longest_row = np.zeros_like(ends), np.zeros_like(ends), 0  # [n] of the device; [n] the first position
     for d in range(devices):
         ends_of_rows = [(0, r) for r in range(rows)]  # a heap
         here = np.flatnonzero(device == d)
         for i in here[np.argsort(-lengths[here], kind="stable")].tolist():
             start[i], row[i] = ends_of_rows[0]
             heapq.heapreplace(ends_of_rows, (int(start[i] + lengths[i]), int(row[i])))
-        steps = max(steps, max(ends_of_rows)[0])
-    return Positions(shape, rows, steps, device, row, start)
-
-
-class Layout(NamedTuple):
-    """The positions of a text, which is all sentences with their boundaries, in the rows."""
-
-    lengths: np.ndarray  # [n] the positions of each sentence
-    steps: np.ndarray  # [2, positions] the step of each position, in each direction
-    column: np.ndarray  # [positions] the row of each position, of all devices
-    is_boundary: np.ndarray  # [positions]
-    number: np.ndarray  # [n] the number of each sentence on its device
-
-    @classmethod
-    def of(cls, lengths: np.ndarray, at: Positions, directions: int) -> "Layout":
-        ends, positions = np.cumsum(lengths), np.arange(lengths.sum())
-        is_boundary = np.zeros(len(positions), bool)
-        is_boundary[ends - lengths] = is_boundary[ends - 1] = True
-        forward = positions + np.repeat(at.start - (ends - lengths), lengths)
-        backward = np.repeat(at.start + ends - 1, lengths) - positions
-        column = np.repeat(at.device * at.shape.rows[-1] + at.row, lengths)
-        number = np.arange(len(lengths)) - np.searchsorted(at.device, at.device)
-        return cls(lengths, np.stack([forward, backward][:directions]), column, is_boundary, number)
-
-    def arrays(self, words: np.ndarray, steps: int, columns: int) -> tuple[np.ndarray, ...]:
-        """Returns `words`, `begins`, `ends` and `mask` of the program's inputs, with `columns` rows on all devices.
-
-        The argument `words` has the rows of `<S>`, `</S>` and all words in the table.
-        """
-        ends = np.cumsum(self.lengths)
-        text = np.empty(len(self.column), np.int32)
-        text[ends - self.lengths], text[ends - 1], text[~self.is_boundary] = words[0], words[1], words[2:]
-        numbers, mask = np.zeros((len(self.steps), steps, columns), np.int32), np.zeros((steps, columns), bool)
-        for of_direction, step in zip(numbers, self.steps, strict=True):
-            of_direction[step, self.column] = text
-        mask[self.steps[0], self.column] = True
-        at_begin, at_end = np.full((2, steps, columns), -1, np.int32)
-        for array, position in (at_begin, ends - self.lengths), (at_end, ends - 1):
-            array[self.steps[0][position], self.column[position]] = self.number
-        return numbers, at_begin, at_end, mask
-
-
-def index_of(
-    steps: np.ndarray, column: np.ndarray, at: Positions, per_call: int, devices: int
-) -> tuple[np.ndarray | slice, list[int], np.ndarray]:
-    """Selects the words of the text that are in a call of `per_call` steps on D devices.
-
-    Args:
-      steps: [2, words] the step of each word in each direction, from the first step of the call on.
-      column: [words] the row of each word, of all devices.
-      at: the positions of the sentences.
-
-    Returns:
-      The numbers of the words in the call; how many of them each device has; the index of the program's inputs.
-    """
-    inside = (steps >= 0) & (steps < per_call)
-    chosen: np.ndarray | slice = slice(None)
-    if not inside.all():
-        chosen = np.flatnonzero(inside.any(0))
-        steps, column, inside = steps[:, chosen], column[chosen], inside[:, chosen]
-    device, row = np.divmod(column, at.shape.rows[-1])
-    counts = np.bincount(device, minlength=devices)
-    slots = np.arange(len(column)) + (np.arange(devices) * at.shape.words - (np.cumsum(counts) - counts))[device]
-    index = np.full((len(steps), devices * at.shape.words), at.shape.words, np.int32)
-    index[:, slots] = np.where(inside, steps * at.rows + row, at.shape.words)
-    return chosen, counts.tolist(), index
+        longest_row = max(longest_row, max(ends_of_rows)[0])
+    begin, positions, is_boundary = ends - lengths, np.arange(total), np.zeros(total, bool)
+    is_boundary[begin] = is_boundary[ends - 1] = True
+    forward = positions + np.repeat(start - begin, lengths)
+    backward = np.repeat(start + ends - 1, lengths) - positions
+    column = np.repeat(device * shape.rows[-1] + row, lengths)
+    number = np.arange(len(lengths)) - np.searchsorted(device, device)
+    slot, steps = device * shape.sentences + number, np.stack([forward, backward][:directions])
+    return Packing(shape, rows, longest_row, begin, ends - 1, number, slot, steps, column, is_boundary)

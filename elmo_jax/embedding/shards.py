@@ -23,8 +23,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -74,11 +73,7 @@ def advised(remedy: str) -> Iterator[None]:
 class Shard(Sequence[np.ndarray]):
     """The vectors of the sentences of a file, which is mapped, not read into memory.
 
-    Attributes:
-      path: the file.
-      keys: the key of each sentence.
-      lengths: the number of words of each sentence.
-      vectors: [N, …] those of all words.
+    The `vectors` [N, …] are those of all words; `keys` and `lengths`, the number of words, are those of each sentence.
 
     Raises:
       DamagedFile: the file, or the index that is read at first, is missing or damaged.
@@ -125,25 +120,6 @@ class Shard(Sequence[np.ndarray]):
         return vectors
 
 
-class BackgroundWriter:
-    """Calls functions in a thread, one after the other, while this one goes on; at most one call waits."""
-
-    def __enter__(self) -> "BackgroundWriter":
-        self._thread, self._pending = ThreadPoolExecutor(1), list[Future[None]]()
-        return self
-
-    def __call__(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls a function after those before it. Raises what one of these has raised."""
-        if len(self._pending) == 2:
-            self._pending.pop(0).result()
-        self._pending.append(self._thread.submit(function, *arguments))
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        self._thread.shutdown(cancel_futures=error is not None)
-        while self._pending and error is None:
-            self._pending.pop(0).result()
-
-
 class VectorShards(Sequence[np.ndarray]):
     """Reads the folder that `elmo-jax embed --format npy` writes, by line; the files are mapped, not read into memory.
 
@@ -167,7 +143,7 @@ class VectorShards(Sequence[np.ndarray]):
             raise DamagedFile(f"{self.path}: written by another version of elmo_jax; run `elmo-jax embed` again")
         if self.made_from.get("lines") != len(self.lengths):
             raise DamagedFile(f"{self.path / LENGTHS}: has another number of lines than job.json says")
-        self._firsts = np.array(sorted(int(file.stem) for file in self.path.glob("0*.npy")), np.int64)
+        self._firsts = np.array(sorted({0} | {int(file.stem) for file in self.path.glob("0*.npy")}))
         self._ends = np.append(self._firsts[1:], len(self.lengths))  # the line after the last one of each file
         self._open = functools.lru_cache(_OPEN_FILES)(self._opened)
 
@@ -198,8 +174,7 @@ class VectorShards(Sequence[np.ndarray]):
 
     def check(self, vectors: bool = True) -> None:
         """Raises `UserError` if a file is missing, or its index or, with `vectors`, one of its vectors damaged."""
-        of_files = {0, *self._firsts.tolist()} if len(self) else ()
-        for line in range(len(self)) if vectors else sorted(of_files):
+        for line in range(len(self)) if vectors or not len(self) else self._firsts.tolist():
             self[line]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -209,9 +184,8 @@ class VectorShards(Sequence[np.ndarray]):
         return f"VectorShards({str(self.path)!r}, {len(self):,} lines, {self.lengths.sum():,} words)"
 
     def _opened(self, number: int) -> Shard:
-        first = self._firsts[number] if number >= 0 else 0
-        shard = Shard(self.path / f"{first:012}.npy")
-        expected = self.lengths[first : self._ends[number] if number >= 0 else None]
+        shard = Shard(self.path / f"{self._firsts[number]:012}.npy")
+        expected = self.lengths[self._firsts[number] : self._ends[number]]
         if not np.array_equal(shard.lengths, expected):
             problem = f"has {len(shard):,} lines, expected {len(expected):,}; or the file after it is missing"
             raise DamagedFile(f"{shard.path}: {problem}")

@@ -28,11 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_word(word: str, max_characters: int) -> None:
-    """Warns once of words that are longer than the biLM reads.
-
-    Raises:
-      UserError: the word contains half of a surrogate pair, which cannot be encoded.
-    """
+    """Warns once of words that are longer than the biLM reads; refuses half of a surrogate pair."""
     read = max_characters - 2
     try:
         if 4 * len(word) > read and len(word.encode(errors="replace")) > read:
@@ -55,9 +51,7 @@ def _encode(
     return table.at[rows].set(vectors, mode="drop")
 
 
-@jax.jit
-def _take(table: jax.Array, rows: jax.Array) -> jax.Array:
-    return table[rows]
+_take = jax.jit(lambda table, rows: table[rows])
 
 
 class WordTable:
@@ -129,9 +123,13 @@ class WordTable:
         characters = encode_chars(words, self._model.config.char_cnn.max_characters)
         free = range(len(self._words), min(len(self._words) + len(words), self.capacity))
         self._last_call[free] = self._calls
-        evicted = self._least_recent(len(words) - len(free)) if len(words) > len(free) else []
+        missing, evicted = len(words) - len(free), np.zeros(0, np.int64)
+        if missing:
+            evicted = np.argpartition(self._last_call, min(missing, self.capacity) - 1)[:missing]
+            if len(evicted) < missing or self._last_call[evicted].max() == self._calls:
+                raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide it into sentences")
         rows = np.array([*free, *evicted], np.int32)
-        for row in evicted:  # before their vectors are overwritten, since this call may be interrupted
+        for row in evicted.tolist():  # before their vectors are overwritten, since this call may be interrupted
             self._rows.pop(self._words[row], None)
         # Words are sorted by length, so that fewer positions are convolved for short words.
         order = np.argsort((characters != PADDING).sum(1), kind="stable")
@@ -147,9 +145,3 @@ class WordTable:
             self._words[row] = word
             self._rows[word] = row
         self.encoded += len(words)
-
-    def _least_recent(self, number: int) -> list[int]:
-        order = np.argpartition(self._last_call, min(number, self.capacity) - 1)[:number]
-        if len(order) < number or self._last_call[order].max() == self._calls:
-            raise UserError(f"a sentence has more than {self.capacity:,} distinct words; divide it into sentences")
-        return order.tolist()

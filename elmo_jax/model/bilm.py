@@ -55,9 +55,8 @@ class TokenEncoder(nn.Module):
 
     @nn.compact
     def parameters(self) -> Tree:
-        params: Tree = {
-            "char_embedding": self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
-        }
+        table = self.param("char_embedding", uniform(1.0), (CHARACTERS, self.config.embedding_dim))
+        params: Tree = {"char_embedding": table}
         for i, (width, number) in enumerate(self.config.filters):
             shape = (width, self.config.embedding_dim, number)
             # original: uniform in ±0.05 for relu, normal with standard deviation 1 / sqrt(width * E) for tanh
@@ -74,8 +73,6 @@ class TokenEncoder(nn.Module):
 
 
 def uniform(bound: float) -> nn.initializers.Initializer:
-    """Returns an initializer that draws uniformly from [-bound, bound]."""
-
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
@@ -96,21 +93,15 @@ class _Affine(nn.Module):
 
 
 class _Highway(nn.Module):
-    """The carry gate and the transform of one highway layer.
-
-    The gate's bias starts at -2 (original), so that the layer at first passes on most of its input.
-    """
-
     features: int
 
     @nn.compact
     def __call__(self) -> Tree:
         normal = nn.initializers.normal(self.features**-0.5)
         shape = (self.features, self.features)
-        return {
-            "carry": _Affine(shape, normal, -2.0, name="carry")(),
-            "transform": _Affine(shape, normal, 0.0, name="transform")(),
-        }
+        # The bias of the carry gate starts at -2 (original), so that the layer at first passes on most of its input.
+        biases = {"carry": -2.0, "transform": 0.0}
+        return {name: _Affine(shape, normal, bias, name=name)() for name, bias in biases.items()}
 
 
 class Softmax(nn.Module):
@@ -129,8 +120,6 @@ class Softmax(nn.Module):
 
 
 class LSTMStack(nn.Module):
-    """The parameters of one direction's layers, a tree per layer."""
-
     config: LSTMConfig
 
     @nn.compact
@@ -143,20 +132,13 @@ class BiLM(nn.Module):
 
     The parameters are `token_encoder`, one tree per direction (`forward`, `backward`) and, if there is a vocabulary,
     `softmax`.
-
-    Attributes:
-      config: the architecture.
-      vocabulary_size: V; 0 for no softmax, as in the published weights.
-      precision: the precision of the matrix products.
-      form: the form in which the LSTMs are executed.
-      encoder_chunk: the number of distinct words encoded at a time, which affects speed and memory only.
     """
 
     config: ModelConfig
-    vocabulary_size: int = 0
-    precision: Precision = Precision.FLOAT32
+    vocabulary_size: int = 0  # V; 0 for no softmax, as in the published weights
+    precision: Precision = Precision.FLOAT32  # of the matrix products
     form: LSTMForm = LSTMForm()
-    encoder_chunk: int = 512
+    encoder_chunk: int = 512  # the number of distinct words encoded at a time, which affects speed and memory only
 
     def setup(self) -> None:
         lstm = self.config.lstm
@@ -177,25 +159,16 @@ class BiLM(nn.Module):
     # Seven parameters: each array has a different shape and meaning, and the optional ones are named.
     def __call__(
         self,
-        characters: jax.Array,
-        inputs: jax.Array,
-        carry: Tree,
+        characters: jax.Array,  # [U, W] the raw character ids of the distinct words
+        inputs: jax.Array,  # [2, T, B] for each token, the row of `characters` that spells it
+        carry: Tree,  # the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`
         *,
-        count: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        reset_state: jax.Array | None = None,
-        deterministic: bool = True,
+        count: jax.Array | None = None,  # the number of the first rows of `characters` that are words
+        mask: jax.Array | None = None,  # [2, T, B] true for tokens, false for padding
+        reset_state: jax.Array | None = None,  # [T, B] true for tokens before which the state is reset
+        deterministic: bool = True,  # otherwise a `dropout` key is needed
     ) -> tuple[list[jax.Array], Tree]:
         """Runs both directions.
-
-        Args:
-          characters: [U, W] the raw character ids of the distinct words.
-          inputs: [2, T, B] for each token, the row of `characters` that spells it.
-          carry: the initial LSTM state `{"layer_j": State([2, B, C], [2, B, P])}`, see `initial_carry`.
-          count: the number of the first rows of `characters` that are words; all U unless given.
-          mask: [2, T, B] true for tokens, false for padding; all are tokens unless given.
-          reset_state: [T, B] true for tokens before which the state of both directions is reset; none unless given.
-          deterministic: whether dropout is off; otherwise a `dropout` key is needed.
 
         Returns:
           The token vectors and the output of every LSTM layer, each [2, T, B, P] (that of the top layer after dropout),
@@ -263,5 +236,4 @@ def initial_params(model: BiLM, key: jax.Array) -> Tree:
 
 
 def parameter_count(params: Tree) -> int:
-    """Returns the number of scalars in a tree of parameters or of their shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -26,8 +26,6 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings:
-    """The static settings of the encoder's program."""
-
     config: CharCNNConfig
     projection: int  # P
     precision: Precision
@@ -35,7 +33,6 @@ class EncoderSettings:
 
     @property
     def widest(self) -> int:
-        """The width of the widest filter in characters."""
         return max(width for width, _ in self.config.filters)
 
 
@@ -120,27 +117,18 @@ class _Weights:
     @classmethod
     def of(cls, params: Tree, settings: EncoderSettings) -> "_Weights":
         filters = [params[f"filter_{i}"] for i in range(len(settings.config.filters))]
-        kernels = [
-            jnp.pad(f["kernel"], ((0, settings.widest - f["kernel"].shape[0]), (0, 0), (0, 0))).reshape(
-                -1, f["kernel"].shape[-1]
-            )
-            for f in filters
-        ]
-        operand = settings.precision.operand
-        highways = [
-            {part: {"kernel": operand(layer[part]["kernel"]), "bias": layer[part]["bias"]} for part in layer}
-            for layer in (params[f"highway_{i}"] for i in range(settings.config.highways))
-        ]
-        projection = None
-        if settings.config.features != settings.projection:
-            projection = {"kernel": operand(params["projection"]["kernel"]), "bias": params["projection"]["bias"]}
-        return cls(
-            table=params["char_embedding"],
-            kernel=operand(jnp.concatenate(kernels, axis=1)),
-            bias=jnp.concatenate([f["bias"] for f in filters]),
-            highways=highways,
-            projection=projection,
-        )
+        padded = [jnp.pad(f["kernel"], ((0, settings.widest - len(f["kernel"])), (0, 0), (0, 0))) for f in filters]
+        kernel = jnp.concatenate([k.reshape(-1, k.shape[-1]) for k in padded], axis=1)
+        bias, operand = jnp.concatenate([f["bias"] for f in filters]), settings.precision.operand
+
+        def rounded(layer: Tree) -> Tree:
+            return {"kernel": operand(layer["kernel"]), "bias": layer["bias"]}
+
+        layers = [params[f"highway_{i}"] for i in range(settings.config.highways)]
+        highways = [{part: rounded(layer[part]) for part in layer} for layer in layers]
+        has_projection = settings.config.features != settings.projection
+        projection = rounded(params["projection"]) if has_projection else None
+        return cls(params["char_embedding"], operand(kernel), bias, highways, projection)
 
     def tree(self, settings: EncoderSettings) -> Tree:
         tree: Tree = {"char_embedding": self.table}
@@ -273,11 +261,9 @@ def add_rows(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
 
 
 def add_one_by_one(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Makes `add_rows` of ids [N] and vectors [N, E] in their order."""
     return table.at[ids].add(vectors, mode="drop")
 
 
 def add_product(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Makes `add_rows` of ids [N] and vectors [N, E] as the product with one-hot rows."""
     one_hot = jax.nn.one_hot(ids, table.shape[0], dtype=jnp.float32)
     return table + Precision.FLOAT32.product(one_hot, vectors, (0, 0))

@@ -26,16 +26,12 @@ FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter fil
 
 
 class State(NamedTuple):
-    """The state of one layer, from which a row continues."""
-
     cell: jax.Array  # [B, C]
     hidden: jax.Array  # [B, P], before any residual
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
-    """The static settings of a layer's program."""
-
     cell_clip: float
     projection_clip: float
     precision: Precision
@@ -49,7 +45,6 @@ class LSTMSettings:
         return cls(config.cell_clip, projection_clip, precision, **form)
 
     def per_direction(self, function: Any, in_axes: Any = 0) -> Any:
-        """Maps a function of one direction over both, if there are two."""
         return jax.vmap(function, in_axes) if self.together else function
 
     def steps_first(self, arrays: Any) -> Any:
@@ -68,29 +63,17 @@ class LSTMSettings:
 
 
 def projected_lstm(
+    # `kernel` [D + P, 4C], the rows of the input first, `bias` [4C] and, unless C = P, `projection` [C, P]
     params: Tree,
-    inputs: jax.Array,
+    inputs: jax.Array,  # [T, B, D]
     state: State,
     settings: LSTMSettings,
-    mask: jax.Array | None = None,
-    reset_state: jax.Array | None = None,
+    mask: jax.Array | None = None,  # [T, B] false for padding, where the state does not change and the output is zero
+    reset_state: jax.Array | None = None,  # [T, B] true for tokens before which the state is reset to zero
 ) -> tuple[jax.Array, State]:
-    """Runs one layer over time.
-
-    Args:
-      params: `kernel` [D + P, 4C], whose first rows are for the input and the others for the hidden state; `bias`
-        [4C]; `projection` [C, P], absent if C = P.
-      inputs: [T, B, D] the inputs.
-      state: the initial state of each row.
-      settings: the static settings.
-      mask: [T, B] true for tokens, false for padding, where the state does not change and the output is zero; all are
-        tokens unless given.
-      reset_state: [T, B] true for tokens before which the state is reset to zero; none unless given.
+    """Runs one layer over time, and returns the outputs [T, B, P], float32, and the state after the last step.
 
     With `settings.together`, all arguments but `reset_state` and both results have a first axis of directions.
-
-    Returns:
-      The outputs [T, B, P], float32, and the state after the last step.
     """
     mask = None if mask is None else mask[..., None].astype(jnp.float32)
     keep = None if reset_state is None else 1 - reset_state[..., None].astype(jnp.float32)
@@ -141,20 +124,11 @@ def _cell(z: jax.Array, cell: jax.Array, clip: float, axis: int) -> tuple[Sequen
     return (i, j, f, o), cell, o * jnp.tanh(cell)
 
 
-def _where_real(real: jax.Array | None, new: State, old: State) -> State:
-    return new if real is None else State(*(jnp.where(real > 0, n, o) for n, o in zip(new, old, strict=True)))
-
-
 def inference_step(params: Tree, x: jax.Array, state: State, settings: LSTMSettings, columns: bool = False) -> State:
-    """Advances a layer by one step, as `projected_lstm` does, without what a backward pass would need.
+    """Advances a layer by one step of `projected_lstm`, without what a backward pass would need; `x` is [B, D].
 
-    Args:
-      params: those of `projected_lstm`, the matrices rounded as operands of products. With `columns`, the matrices are
-        transposed, [4C, D + P] and [P, C], and the bias is [4C, 1].
-      x: the input [B, D]; with `columns`, it and the state are transposed.
-      state: the state of each row.
-      settings: the static settings.
-      columns: whether rows of the batch are columns, as is faster on CPUs, since the weights are on the left then.
+    The matrices are rounded as operands of products. With `columns`, matrices, `x` and state are transposed, and the
+    bias is [4C, 1], as is faster on CPUs, since the weights are on the left then.
     """
     product = settings.precision.product
     operands = jnp.concatenate([x, state.hidden], axis=0 if columns else -1)
@@ -185,7 +159,9 @@ def _run_forward(
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
         if "projection" in weights:
             hidden = _clip(product(hidden, weights["projection"]), settings.projection_clip)  # [B, P]
-        new = _where_real(real, State(cell, hidden), state)
+        new = State(cell, hidden)
+        if real is not None:
+            new = State(*(jnp.where(real > 0, n, old) for n, old in zip(new, state, strict=True)))
         return new, (new.hidden, _written(settings, *gates), new.cell)
 
     step_per_direction = settings.per_direction(step, (0, 0, 0, 0, None))
@@ -229,22 +205,15 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             d_inner = d_hidden
         squashed = jnp.tanh(cell)
         d_cell = (d_cell + d_inner * o * (1 - squashed**2)) * _inside(cell, settings.cell_clip)
-        d_z = jnp.concatenate(
-            [
-                d_cell * j * i * (1 - i),
-                d_cell * i * (1 - j**2),
-                d_cell * started * f * (1 - f),
-                d_inner * squashed * o * (1 - o),
-            ],
-            axis=-1,
-        )  # [B, 4C]
+        d_i, d_j = d_cell * j * i * (1 - i), d_cell * i * (1 - j**2)
+        d_f, d_o = d_cell * started * f * (1 - f), d_inner * squashed * o * (1 - o)
+        d_z = jnp.concatenate([d_i, d_j, d_f, d_o], axis=-1)  # [B, 4C]
         d_before = State(d_cell * f, product(d_z, weights["kernel"][size:], (1, 1)))
         if real is not None:
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
         inner = o * squashed if "projection" in weights else None  # [B, C], the input of the projection
-        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), _written(
-            settings, operand(d_z), operand(d_hidden), inner
-        )
+        written = _written(settings, operand(d_z), operand(d_hidden), inner)
+        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), written
 
     step_per_direction = settings.per_direction(step, (0, 0, 0, 0, 0, 0, 0, None))
 

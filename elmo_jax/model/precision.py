@@ -27,11 +27,7 @@ def standard_promotion() -> Iterator[None]:
 
 @contextlib.contextmanager
 def standard_numerics() -> Iterator[None]:
-    """A context for what is computed at once, with 32 bits, also where the calling program traces or guards transfers.
-
-    Raises:
-      UserError: this process was forked after JAX was used.
-    """
+    """A context for what is computed at once, with 32 bits, also while the caller traces or guards transfers."""
     check_not_forked()
     with jax.enable_x64(False), standard_promotion(), jax.transfer_guard("allow"):
         is_tracing = isinstance(jax.device_put(0), jax.core.Tracer)

@@ -48,20 +48,11 @@ def lstm_layer(
     mask: jax.Array | None = None,
     reset_state: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
-    """Runs one projected LSTM layer of one direction, as `lstm.projected_lstm` does.
+    """Runs one projected LSTM layer of one direction over inputs [T, B, D]: outputs [T, B, P], and the last state.
 
-    Args:
-      params: `kernel` [D + P, 4C] with the gates i, j, f, o as columns; `bias` [4C]; `projection` [C, P], absent if
-        C = P.
-      inputs: [T, B, D] the inputs.
-      state: the initial state of each row.
-      cell_clip: the bound on the absolute values of the cells; 0 means no bound.
-      projection_clip: the bound on the absolute values of the projected outputs; 0 means no bound.
-      mask: [T, B] true for tokens, false for padding; all are tokens unless given.
-      reset_state: [T, B] true for tokens before which the state is reset to zero; none unless given.
-
-    Returns:
-      The outputs [T, B, P], and the last state.
+    The parameters are `kernel` [D + P, 4C] with the gates i, j, f, o as columns, `bias` [4C] and, unless C = P,
+    `projection` [C, P]. The clips bound the absolute values of cells and outputs; 0 means no bound. `mask` [T, B] is
+    false for padding, and `reset_state` [T, B] true for tokens before which the state is reset to zero.
     """
     mask = jnp.ones(inputs.shape[:2], bool) if mask is None else mask
     reset_state = jnp.zeros(inputs.shape[:2], bool) if reset_state is None else reset_state
@@ -104,16 +95,7 @@ def softmax_losses(params: Tree, hidden: jax.Array, targets: jax.Array) -> jax.A
 
 
 def top_layer(params: Tree, characters: jax.Array, config: ModelConfig) -> jax.Array:
-    """Returns the outputs of the top layer, from zero states and without dropout.
-
-    Args:
-      params: the parameter tree; the softmax is not read.
-      characters: [2, T, B, W] the raw character ids of the inputs.
-      config: the architecture.
-
-    Returns:
-      [2, T * B, P] the hidden vectors that the softmax scores.
-    """
+    """Maps raw character ids [2, T, B, W] to the outputs of the top layer [2, T * B, P], without dropout."""
     steps, rows, width = characters.shape[1:]
     lstm, outputs = config.lstm, []
     zeros = [State(jnp.zeros((rows, lstm.cells)), jnp.zeros((rows, lstm.projection)))] * lstm.layers
@@ -128,11 +110,7 @@ def top_layer(params: Tree, characters: jax.Array, config: ModelConfig) -> jax.A
 def loss(params: Tree, characters: jax.Array, targets: jax.Array, config: ModelConfig) -> jax.Array:
     """Returns the mean loss of both directions, in nats per token, from zero states and without dropout.
 
-    Args:
-      params: the whole parameter tree, including the softmax.
-      characters: [2, T, B, W] the raw character ids of the inputs.
-      targets: [2, T, B] the word ids of the targets.
-      config: the architecture.
+    The `characters` [2, T, B, W] are the raw character ids of the inputs, and the `targets` [2, T, B] word ids.
     """
     hidden = top_layer(params, characters, config)
     losses = [softmax_losses(params["softmax"], hidden[d], targets[d].reshape(-1)) for d in range(2)]

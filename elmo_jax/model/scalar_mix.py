@@ -73,11 +73,7 @@ def mix_weights(params: Any) -> dict[str, MixWeights]:
 
 
 def chosen_layers(value: Any, number: int | None = None) -> Layers | int:
-    """Returns the member of `Layers` that is or has this value, or the number of an LSTM layer.
-
-    Raises:
-      UserError: it is neither, or the model has only `number` LSTM layers.
-    """
+    """Returns the member of `Layers` that is or has this value, or the number of an LSTM layer, of `number`."""
     if type(value) is int and 1 <= value <= (value if number is None else number):
         return value
     try:

@@ -21,8 +21,6 @@ BOS_EOS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, EN
 
 
 class Trainable(enum.Enum):
-    """The part of the biLM that is trained with a task."""
-
     NONE = "none"
     LSTMS = "lstms"
     ALL = "all"
@@ -36,18 +34,10 @@ def sentence_layers(
     cache: jax.Array | None = None,
     trainable: Trainable = Trainable.NONE,
 ) -> tuple[jax.Array, jax.Array]:
-    """Computes the layers of sentences, each from a zero state.
+    """Computes the layers of sentences, each from a zero state, through which gradients flow into `trainable`.
 
-    Args:
-      model: the architecture of the biLM; it need not be bound.
-      tree: its parameters; a softmax in them is ignored.
-      characters: [B, T, W] character ids + 1, with rows of zeros beyond the end of a sentence; or, with `words`,
-        [U, W] raw character ids of the words that are not in the cache.
-      words: [B, T] 0 beyond the end of a sentence, n for row n - 1 of the cache, -n for row n - 1 of `characters`. A
-        word that the cache or `characters` do not have, or with an id that does not exist, becomes NaN, since compiled
-        code cannot raise an exception.
-      cache: [N, P] token vectors of words; None for N = 0.
-      trainable: the part of the tree that gradients flow into; for the others the layers are constants.
+    The `characters`, `words` and `cache` [N, P] are those of `ELMo`. A word that the cache or `characters` do not have,
+    or with an id that does not exist, becomes NaN, since compiled code cannot raise an exception.
 
     Returns:
       The layers [B, L+1, T+2, 2P], whose places include the boundary tokens `<S>` and `</S>`, and the mask of the words

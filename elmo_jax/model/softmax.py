@@ -14,14 +14,9 @@ from elmo_jax.model.precision import Precision
 
 
 def log_expected_count(ids: jax.Array, num_draws: jax.Array, vocabulary_size: int) -> jax.Array:
-    """Returns the log of each word's expected count among the negatives.
+    """Returns the log of each word's expected count among the negatives, of ids of any shape by descending frequency.
 
-    The negatives are drawn from the log-uniform distribution until enough of them are distinct.
-
-    Args:
-      ids: the word ids, ordered by descending frequency, of any shape.
-      num_draws: the number of draws until the negatives were distinct.
-      vocabulary_size: V, in P(k) = log((k + 2) / (k + 1)) / log(V + 1).
+    The negatives were distinct after `num_draws` draws from P(k) = log((k + 2) / (k + 1)) / log(V + 1).
     """
     # log1p(1 / (k + 1)) is used, since the ratio itself rounds to 1 for rare words.
     probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(jnp.float32(vocabulary_size + 1))
@@ -56,28 +51,15 @@ logits.defvjp(_logits_forward, _logits_backward)
 
 # Seven parameters: the target and the negatives each have rows, ids and expected counts.
 def sampled_softmax_losses(
-    hidden: jax.Array,
-    target_rows: tuple[jax.Array, jax.Array],
-    negative_rows: tuple[jax.Array, jax.Array],
-    targets: jax.Array,
-    negatives: jax.Array,
-    log_expected: tuple[jax.Array, jax.Array],
+    hidden: jax.Array,  # [N, P]
+    target_rows: tuple[jax.Array, jax.Array],  # the softmax weights [N, P] and biases [N] of the targets
+    negative_rows: tuple[jax.Array, jax.Array],  # the softmax weights [S, P] and biases [S] of the negatives
+    targets: jax.Array,  # [N] word ids
+    negatives: jax.Array,  # [S] distinct word ids; one that equals the target of a row is masked in that row
+    log_expected: tuple[jax.Array, jax.Array],  # the log expected counts of the targets [N] and of the negatives [S]
     precision: Precision = Precision.FLOAT32,
 ) -> jax.Array:
-    """Returns the cross-entropy of each target among the sampled negatives.
-
-    Args:
-      hidden: [N, P] the hidden vectors.
-      target_rows: the softmax weights [N, P] and biases [N] of the targets.
-      negative_rows: the softmax weights [S, P] and biases [S] of the negatives.
-      targets: [N] word ids.
-      negatives: [S] distinct word ids; a negative that equals the target of a row is masked in that row.
-      log_expected: the log expected counts of the targets [N] and of the negatives [S], subtracted from the logits.
-      precision: the precision of the matrix product.
-
-    Returns:
-      [N] losses in nats.
-    """
+    """Returns the cross-entropy of each target among the sampled negatives, [N] in nats."""
     true = jnp.sum(hidden * target_rows[0], axis=-1) + target_rows[1] - log_expected[0]  # [N]
     sampled = logits(hidden, negative_rows[0], precision) + (negative_rows[1] - log_expected[1])  # [N, S]
     sampled = jnp.where(targets[:, None] == negatives, -jnp.inf, sampled)
@@ -88,26 +70,14 @@ def sampled_softmax_losses(
 
 
 def full_softmax_losses(
-    hidden: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array,
-    targets: jax.Array,
-    chunk: int,
+    hidden: jax.Array,  # [N, P]
+    kernel: jax.Array,  # [V, P]
+    bias: jax.Array,  # [V]
+    targets: jax.Array,  # [N] word ids
+    chunk: int,  # the number of words scored at a time, so that [N, chunk] logits are in memory at once
     precision: Precision = Precision.FLOAT32,
 ) -> jax.Array:
-    """Returns the cross-entropy of each target over the whole vocabulary, `chunk` words at a time.
-
-    Args:
-      hidden: [N, P] the hidden vectors.
-      kernel: [V, P] the softmax weights.
-      bias: [V] the softmax biases.
-      targets: [N] word ids.
-      chunk: the number of words scored at a time, so that [N, chunk] logits are in memory at once.
-      precision: that of the matrix products.
-
-    Returns:
-      [N] losses in nats, which can be differentiated.
-    """
+    """Returns the cross-entropy of each target over the whole vocabulary, [N] in nats, which can be differentiated."""
     true = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
     return log_normalizer(hidden, kernel, bias, chunk, precision) - true
 
@@ -115,10 +85,7 @@ def full_softmax_losses(
 def log_normalizer(
     hidden: jax.Array, kernel: jax.Array, bias: jax.Array, chunk: int, precision: Precision = Precision.FLOAT32
 ) -> jax.Array:
-    """Returns the log of the sum of exp of the logits of all rows, [N], computed for `chunk` rows at a time.
-
-    The arguments are those of `full_softmax_losses`. A row whose bias is -inf adds nothing.
-    """
+    """Returns the log of the sum of exp of the logits of all rows, [N]; a row whose bias is -inf adds nothing."""
     vocabulary = kernel.shape[0]
     chunk = min(chunk, vocabulary)
     hidden = precision.operand(hidden)

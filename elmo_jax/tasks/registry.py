@@ -23,7 +23,6 @@ _IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
 def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
-    """Returns the task with this name, or the one that `module:attribute` names; see `import_object`."""
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
@@ -34,13 +33,7 @@ def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
 
 
 def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
-    """Returns what the setting `key` names as `module:attribute`.
-
-    The `packages`, if they are known, are those to install where the module is missing.
-
-    Raises:
-      UserError: the setting has another form, there is no such module or attribute, or the module raises an error.
-    """
+    """Returns what the setting `key` names as `module:attribute`; `packages` are those that may have the module."""
     match = _IMPORTABLE.fullmatch(spec)
     if not match:
         raise UserError(f"{key}: expected MODULE:ATTRIBUTE, such as my_package.tasks:TASK, got {spec!r}")
@@ -59,7 +52,6 @@ def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns where a user's code raised an error, and which."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frame.filename, frame.lineno)
     return f"{where[0]}, line {where[1]}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -72,7 +64,6 @@ def _modules(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def packages_of(config: TaskConfig) -> list[str]:
-    """Returns the names of the installed packages that the settings of an experiment import code from."""
     modules = _modules(to_dict(config))
     known = importlib.metadata.packages_distributions() if modules else {}
     return sorted({package for _, module in modules for package in known.get(module, ())})

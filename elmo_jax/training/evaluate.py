@@ -59,11 +59,7 @@ class SentenceScores:
     log_probability: np.ndarray  # [2, sentences] in nats
 
     def perplexity(self, chosen: Any = slice(None)) -> Perplexity:
-        """Returns the perplexities of all sentences, or of those that are true in `chosen`, bool [sentences].
-
-        Raises:
-          UserError: the loss is not finite.
-        """
+        """Returns the perplexities of all sentences, or of those that are true in `chosen`, bool [sentences]."""
         tokens = self.tokens[chosen].sum()
         mean = -self.log_probability[:, chosen].sum(1) / tokens
         if not np.isfinite(mean).all():
@@ -107,9 +103,8 @@ class Evaluator:
     ) -> tuple[jax.Array, Tree]:
         """Returns the losses [2, T, B] of one device's rows in nats, and the LSTM state after them."""
         characters = char_ids[window.words]  # [U, W]
-        applied: Any = self._model.apply(
-            {"params": dense}, characters, window.inputs, carry, count=window.word_count[0]
-        )
+        count = window.word_count[0]
+        applied: Any = self._model.apply({"params": dense}, characters, window.inputs, carry, count=count)
         layers, after = applied
         hidden = layers[-1]  # [2, T, B, P]
         losses = self._softmax_losses(
@@ -123,31 +118,18 @@ class Evaluator:
         return losses.reshape(hidden.shape[:-1]), after
 
     def lower(self, *shapes: Any) -> jax.stages.Lowered:
-        """Lowers the program of one window for parameters, window, carry and character ids of the given shapes."""
         return self._step.lower(*shapes)
 
     def sentences(
         self,
-        params: Tree,
+        params: Tree,  # with the softmax's rows interleaved
         blocks: BlockSource,
         distinct: DistinctWords,
-        char_ids: jax.Array,
+        char_ids: jax.Array,  # [types, W] the raw character ids of the lexicon, on every device of the mesh
         watch: Watch = lambda window: None,
-        sources: Sequence[str] = (),
+        sources: Sequence[str] = (),  # the name of the source of each block, whose perplexities are returned as well
     ) -> tuple[Perplexity, SentenceScores]:
-        """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text.
-
-        Args:
-          params: the parameters, with the softmax's rows interleaved; all are replicated, except for divided rows.
-          blocks: the text.
-          distinct: finds the distinct words of a window, for the lexicon of the text.
-          char_ids: [types, W] the raw character ids of the lexicon, on every device of the mesh.
-          watch: what is called with each window when it is on the devices.
-          sources: the name of the source of each block, whose perplexities are returned as well; empty for none.
-
-        Raises:
-          UserError: the text has no tokens.
-        """
+        """Returns the perplexities of a text, and the log-probabilities of its sentences in the order of the text."""
         if not len(blocks):
             raise UserError("the text to evaluate on has no tokens; prepare it with a held-out part, or give another")
         rows = local_rows(self._rows, self._mesh)
@@ -169,13 +151,10 @@ class Evaluator:
         if late is not None:
             totals.add(*late)
         scores = totals.result()
-        return dataclasses.replace(scores.perplexity(), sources=_of_sources(scores, blocks, sources)), scores
-
-
-def _of_sources(scores: SentenceScores, blocks: BlockSource, sources: Sequence[str]) -> dict[str, Perplexity]:
-    sentences = np.array([np.count_nonzero(blocks[i] == BEGIN_SENTENCE_ID) for i in range(len(sources))], np.int64)
-    of_sentences = np.repeat(np.array(sources, str), sentences)
-    return {name: scores.perplexity(of_sentences == name) for name in dict.fromkeys(sources)}
+        sentences = [np.count_nonzero(blocks[i] == BEGIN_SENTENCE_ID) for i in range(len(sources))]
+        of_sentences = np.repeat(np.array(sources, str), np.array(sentences, np.int64))
+        of_sources = {name: scores.perplexity(of_sentences == name) for name in dict.fromkeys(sources)}
+        return dataclasses.replace(scores.perplexity(), sources=of_sources), scores
 
 
 def with_merged(params: Tree, merged: np.ndarray) -> Tree:
@@ -222,10 +201,7 @@ def _losses_of_a_share(
 
 
 class _Totals:
-    """The sums of losses per sentence, in float64 and in the order of the text, so that devices do not matter.
-
-    The work for a window is proportional to its tokens, however long the text is.
-    """
+    """The sums of losses per sentence, in float64 and in the order of the text, so that devices do not matter."""
 
     def __init__(self, merged: np.ndarray, directions: int = 2) -> None:
         self._merged, self._sentences = merged, 0  # bool [V]: the targets that count as `<UNK>`

@@ -32,8 +32,6 @@ MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluation:
-    """The result of `evaluate_text`."""
-
     perplexity: Perplexity  # the perplexities
     sentences: int  # the number of sentences
     vocabulary_size: int  # the number of words of the softmax
@@ -44,7 +42,6 @@ class TextEvaluation:
     sentence_table: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the result for a JSON file."""
         sources = {
             name: {"perplexity": source.as_dict(), "tokens": source.tokens, "unknown_targets": source.unknown}
             for name, source in self.perplexity.sources.items()
@@ -60,7 +57,6 @@ class TextEvaluation:
         }
 
     def describe(self) -> str:
-        """Returns the result as text."""
         p = self.perplexity
         step = "" if self.step is None else f"step {self.step:,}\n"
         sources = "".join(

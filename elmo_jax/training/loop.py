@@ -41,7 +41,6 @@ _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
 def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str) -> Finished | Stopped:
-    """Trains to the end, or until SIGTERM or SIGINT; see `pretrain`."""
     kept = setup.config.checkpoint
     with (
         RunContext(workdir, kept.keep, kept.keep_every, setup.config.train.trackers) as context,
@@ -56,8 +55,6 @@ def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str)
 
 
 class Trainer:
-    """Trains a biLM in one launch of a run, which is a process from its start to its end."""
-
     def __init__(
         self, setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str, context: RunContext
     ) -> None:
@@ -73,7 +70,6 @@ class Trainer:
         setup.heldout_blocks = broadcast_from_primary(int(context.log.latest(_BLOCKS, setup.heldout_blocks)))
 
     def run(self, state: TrainState, step: int) -> Finished | Stopped:
-        """Trains from the state of `step` on, and returns how the launch ended."""
         self._last_saved = step
         self._export_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.params))
         tracer = Tracer(self._workdir / "profile", self._config.train.profile)
@@ -195,7 +191,6 @@ class Trainer:
         return StepRequests(signals.received or 0, saves, reports)
 
     def _saves(self, step: int) -> bool:
-        """Returns whether the settings ask for a save at this step, which every evaluation does."""
         saves = self._config.checkpoint
         return self._evaluates(step) or any(n and step % n == 0 for n in (saves.every, saves.keep_every))
 

@@ -18,10 +18,7 @@ from elmo_jax.types import Tree
 
 
 def lr_schedule(config: OptimizerConfig, total_steps: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function from the step to a factor of the learning rates.
-
-    The factor is a constant 1, or a linear warmup followed by a cosine decay to `final_fraction`.
-    """
+    """Returns a function from the step to a factor of the learning rates."""
     if config.schedule == "constant":
         return lambda step: jnp.ones((), jnp.float32)
     return optax.warmup_cosine_decay_schedule(
@@ -50,9 +47,7 @@ def dense_optimizer(
 def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array, Tree]:
     """Adds up the gradients [M, ...] of rows that occur more than once in `ids` [M].
 
-    Returns:
-      The ids [M], in which each row occurs once and the other positions hold ids past the end R (`rows`), and the sums
-      at the same positions, which are zero elsewhere.
+    In the new ids [M], each row occurs once, with its sum; other positions have ids past the end R (`rows`) and zeros.
     """
     indices = jnp.arange(ids.shape[0])
     # Each row is represented by the last place at which it occurs; this needs no sort.
@@ -64,14 +59,9 @@ def combine_rows(ids: jax.Array, gradients: Tree, rows: int) -> tuple[jax.Array,
 def adagrad_rows(
     values: jax.Array, accumulator: jax.Array, ids: jax.Array | None, gradient: jax.Array, rate: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Makes one Adagrad update of some rows.
+    """Makes one Adagrad update of rows [R, ...] and of their sums of squared gradients, in place if they are donated.
 
-    Args:
-      values: [R, ...] the rows, updated in place if they are donated.
-      accumulator: [R, ...] the sums of squared gradients, updated in place if they are donated.
-      ids: [M] the rows to update, each once; ids past the end are ignored. None means all rows in order.
-      gradient: [M, ...] the gradients of these rows.
-      rate: the learning rate.
+    The `gradient` [M, ...] is that of the rows `ids` [M], each once; ids past the end are ignored. None means all rows.
     """
     if ids is None:
         accumulator = accumulator + gradient**2
@@ -85,5 +75,4 @@ def adagrad_rows(
 
 
 def square_sum(tree: Any) -> jax.Array:
-    """Returns the sum of the squares of all elements of a tree."""
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

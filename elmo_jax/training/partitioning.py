@@ -65,11 +65,6 @@ def model_for(config: Config, mesh: Mesh) -> BiLM:
 
 
 def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
-    """Returns the placement of the softmax's rows for a training on this mesh.
-
-    Raises:
-      UserError: the mesh does not allow the placement that `config` requests.
-    """
     train, directions = config.train, len(config.model.directions)
     targets = directions * train.batch_size // mesh.size * train.unroll_steps
     sizes = mesh.size, vocabulary_size, config.model.lstm.projection, targets, directions * train.negatives
@@ -77,13 +72,11 @@ def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Place
 
 
 def params_specs(params: Any, placement: Placement) -> Any:
-    """Returns a `PartitionSpec` for every array of a parameter tree with a softmax."""
     rows = jax.tree.map(lambda _: placement.spec, params["softmax"])
     return jax.tree.map(lambda _: REPLICATED, params) | {"softmax": rows}
 
 
 def state_specs(state: Any, mesh: Mesh, placement: Placement = Placement.REPLICATED) -> Any:
-    """Returns a `PartitionSpec` for every array of a `TrainState` or of its shapes."""
     specs = jax.tree.map(lambda _: REPLICATED, state)
     specs.params = params_specs(state.params, placement)
     specs.dense_optimizer = optimizer_specs(state.dense_optimizer, mesh.shape[WITHIN])
@@ -108,9 +101,8 @@ def map_step(step: TrainStep, state: TrainState, mesh: Mesh) -> jax.stages.Wrapp
 def step_options(step: TrainStep, mesh: Mesh) -> dict[str, int] | None:
     """Returns the compiler's options for the training step: the size of its largest block of temporary memory.
 
-    XLA allocates the temporary arrays of a program as one block. The threads of CPU devices keep a freed block only if
-    it fits into a heap of the C library, so that those of a small biLM are put into several blocks where one would be
-    larger. Larger blocks are allowed where an array needs one, of which XLA would warn.
+    The threads of CPU devices keep a freed block only if it fits into a heap of the C library, so that the temporary
+    arrays of a small biLM are put into several blocks. XLA would warn of an array that needs a larger one.
     """
     model, train = step.model.config, step.config
     if mesh.devices.flat[0].platform != "cpu" or not is_small(model.lstm):

@@ -31,9 +31,6 @@ def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Fin
     """Trains a biLM to the end, or until SIGTERM or SIGINT.
 
     A run that was stopped or killed resumes in its `workdir`. `title` names the run in its plot and its export.
-
-    Raises:
-      UserError: a setting or a file is invalid, or the loss is not finite.
     """
     folder = files.parse_path(workdir)
     check_connected()
@@ -56,9 +53,6 @@ def launch(
     """Starts or resumes the run of `workdir`, which the caller has locked, unless it is complete.
 
     `metadata` are the values that must stay the same from one launch to the next, besides settings and corpus.
-
-    Raises:
-      UserError: as for `pretrain`.
     """
     mesh = make_mesh()
     config = with_precision(config, mesh)  # what the run records, so that it resumes with the same
@@ -78,8 +72,7 @@ def launch(
             result = read_result(workdir) or {}
     if broadcast_from_primary(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
-    warning = warmup_warning(config, updates)
-    if warning is not None and is_primary():
+    if is_primary() and (warning := warmup_warning(config, updates)):
         print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     # JAX cannot keep a program whose temporary memory is in several blocks (`partitioning.step_options`; 0.10.2).
     warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)

@@ -1,13 +1,10 @@
-"""What all training runs share: checkpoints, metrics, progress, patience and stopping on a signal.
-
-Training a biLM (`loop`) and training a task (`tasks.core.trainer`) differ in their steps and in what they evaluate.
-"""
+"""What all training runs share, of biLMs and of tasks: checkpoints, metrics, progress, patience and signals."""
 
 import contextlib
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 from etils import epath
@@ -25,22 +22,15 @@ from elmo_jax.runs.progress import RunProgress
 def is_out_of_patience(scores: Sequence[float], patience: int) -> bool:
     """Returns whether none of the last `patience` scores is better, which is lower, than the best one before them.
 
-    The rule depends only on recorded scores, and a restart keeps those up to its checkpoint. So a run that was killed
-    ends at the same step as an uninterrupted one.
-
     The `scores` are those of all evaluations so far, oldest first; a `patience` of 0 means never.
     """
     return 0 < patience < len(scores) and min(scores[-patience:]) >= min(scores[:-patience])
 
 
-class RunContext:
-    """One launch of a training: its checkpoints, its metrics and its progress; a context that closes them.
+class RunContext(contextlib.ExitStack):
+    """One launch of a training; a context that closes its checkpoints, its metrics and its progress.
 
     Of several processes, only the first writes metrics and prints.
-
-    Attributes:
-      activity: what the launch is doing.
-      checkpoints: the checkpoints of the run.
     """
 
     # Other processes than the first have the evaluations of all launches, and the rest of this one, in memory.
@@ -50,18 +40,12 @@ class RunContext:
     def __init__(
         self, workdir: epath.Path, keep: int, keep_every: int = 0, trackers: Sequence[str] = ("tensorboard",)
     ) -> None:
+        super().__init__()
         self.checkpoints = Checkpoints(workdir / "checkpoints", keep, keep_every)
         self.activity = Activity()
         self._workdir, self._launched, self._wall_before = workdir, time.perf_counter(), 0.0
         self._trackers = trackers
-        self._closing = contextlib.ExitStack()  # closes in the reverse order, and all of them even if one fails
-        self._closing.callback(self.checkpoints.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
+        self.callback(self.checkpoints.close)
 
     def open(self, step: int, *, total: int, done: int, unit: str = "step", first: int = 0) -> None:
         """Opens the metrics, and begins to show progress.
@@ -73,8 +57,8 @@ class RunContext:
             others = Records(evaluations=read_evaluations(self._workdir, step))
             self.log = MetricsLog(self._workdir, step, self._trackers) if is_primary() else others
             self.progress = RunProgress(total, done, unit, silent=not is_primary())
-        self._closing.callback(self.log.close)
-        self._closing.callback(self.progress.close)
+        self.callback(self.log.close)
+        self.callback(self.progress.close)
         if step > first:
             self.progress.say(f"resuming from the checkpoint of step {step}")
         elif self.log.records and not self.checkpoints.steps():
@@ -84,11 +68,9 @@ class RunContext:
 
     @property
     def wall_seconds(self) -> float:
-        """The time in seconds that the run has taken so far, over all its launches."""
         return self._wall_before + time.perf_counter() - self._launched
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Adds a record of metrics, and the time taken."""
         self.log.write(step, {**values, "wall_seconds": self.wall_seconds})
 
     def last_save(self) -> str:
@@ -99,7 +81,6 @@ class RunContext:
         return f" · saved step {step} at {time.strftime('%H:%M', time.localtime(seconds))}"
 
     def save_and_stop(self, step: int, state: Any, received: int) -> Stopped:
-        """Saves the state completely, and returns that the run was stopped by the signal received."""
         self.log.flush()  # a second signal may end the process during the save
         with self.activity.during("checkpoints"):
             self.checkpoints.save(step, state)
@@ -116,13 +97,11 @@ class EvaluationWatch:
         self.begin("")
 
     def begin(self, text: str) -> None:
-        """Begins an evaluation, which `text` describes."""
         self._text, self._began, self._windows, self._tokens = text, time.monotonic(), 0, 0
         self._reduced: jax.Array | StepRequests | None = None  # after the window before
 
     @property
     def seconds(self) -> float:
-        """The seconds since the evaluation was begun."""
         return time.monotonic() - self._began
 
     def __call__(self, window: EvaluationWindow) -> None:

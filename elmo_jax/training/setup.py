@@ -34,9 +34,7 @@ class TrainingSetup:
     """The programs of a training, for given settings, corpus and devices.
 
     Attributes:
-      config, corpus, mesh, total_steps: the arguments; the last is the number of updates of the run.
       step: one update, as the program of one device.
-      work: the floating-point operations of the training.
       char_ids: [types, W] the raw character ids of the lexicon, on every device.
       heldout_blocks: the number of blocks of the held-out text that are evaluated during training.
       watch: what is called after each window of an evaluation.
@@ -79,7 +77,6 @@ class TrainingSetup:
         return self._start(params, np.int32(self.config.train.seed), accumulators)
 
     def abstract_state(self) -> Any:
-        """Returns the shapes, dtypes and shardings of the state, the target of a restore."""
         pairs = self._shapes, self._shardings
         return jax.tree.map(lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), *pairs)
 
@@ -88,10 +85,7 @@ class TrainingSetup:
         return map_step(self.step, self._shapes, self.mesh)
 
     def batches(self, state: TrainState, step: int) -> Iterator[tuple[TrainingBatch, int, int]]:
-        """Yields batches on the devices, from the state's position on, with what this process has of them.
-
-        This is the number of distinct words in its part of the batch, and that of the blocks it has read so far.
-        """
+        """Yields batches from the state's position on, the distinct words of this process's part, and blocks read."""
         settings = BatchSettings.of(self.config, self.corpus.vocabulary_size)
         if mixture := self.config.data.mixture:
             settings = dataclasses.replace(settings, mixed=portions(self.corpus, mixture))
@@ -109,8 +103,7 @@ class TrainingSetup:
     def heldout(self, params: Tree, whole: bool = False) -> Perplexity:
         """Returns the perplexity of the corpus's held-out text; `params` are those of a training state.
 
-        During training, only a part of a long text is evaluated, unless it is to be the `whole` text. Its blocks are
-        spread evenly, so that each named source has its share in it.
+        Unless it is to be the `whole` text, blocks are spread evenly, so that each named source has its share.
         """
         blocks = self._heldout(self.corpus.blocks("heldout"), whole)
         sources = self._heldout(self.corpus.source_of_blocks("heldout"), whole)  # of the same blocks
@@ -134,10 +127,7 @@ class TrainingSetup:
         return self._evaluator.sentences(params, blocks, distinct, on_devices, self.watch)[0]
 
     def heldout_with_vocabulary(self, params: Tree, size: int) -> Perplexity:
-        """Returns the perplexity of the held-out text over the first `size` words of the vocabulary.
-
-        `params` are a whole tree in the layout of an export, whose softmax has `size` rows.
-        """
+        """Returns the perplexity of the held-out text over the first `size` words, those of the exported `params`."""
         placement = softmax_placement(self.config, size, self.mesh)
         evaluator = Evaluator(self._model, self.config.evaluation, self.mesh, size, placement)
         placed = put_params(params, placement, self.mesh)
@@ -154,14 +144,11 @@ measure_whole: Measure = functools.partial(TrainingSetup.heldout, whole=True)
 class Recipe:
     """The plan of one kind of training; the default is pretraining."""
 
-    # the parameters before the first update, a whole tree in the layout of an export; None for random initial ones
-    params: Tree | None = None
-    # reads Adagrad's accumulators that training continues with, a tree like `params`; None for new ones
-    accumulators: Callable[[], Tree] | None = None
+    params: Tree | None = None  # those before the first update, in the layout of an export; None for random ones
+    accumulators: Callable[[], Tree] | None = None  # reads those of Adagrad, a tree like `params`; None for new ones
     frozen: tuple[str, ...] = ()  # the parts of the parameter tree that are not trained
     patience: int = 0  # the number of evaluations without a lower held-out perplexity that ends training; 0 means never
-    # "last" for the last step, or "best" for the one of the lowest held-out perplexity, which may be step 0
-    exports: Literal["last", "best"] = "last"
+    exports: Literal["last", "best"] = "last"  # the step; the best has the lowest held-out perplexity, and may be 0
     # The texts that are measured with the first parameters and with the exported ones, by their names in the metrics
     # (as in `NAME/perplexity/forward`). The held-out text is evaluated during training too.
     before: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
@@ -172,7 +159,6 @@ class Recipe:
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
-    """Raises `UserError` for sizes with which training is impossible."""
     train = config.train
     check_rows(train.batch_size, mesh, train.accumulate)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
@@ -190,7 +176,6 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
 
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:
-    """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
     if config.train.negatives >= vocabulary_size:
         raise UserError(
             f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"
@@ -216,11 +201,7 @@ def warmup_warning(config: Config, total: int) -> str | None:
 
 
 def total_steps(config: Config, corpus: Corpus) -> int:
-    """Returns `train.steps`, or else the number of steps of `train.epochs` epochs.
-
-    Raises:
-      UserError: these are more steps than are counted, or some of those to trace are not among them.
-    """
+    """Returns `train.steps`, or else the number of steps of `train.epochs` epochs."""
     steps = config.train.epochs * epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
     if not config.train.steps and steps > LARGEST_INTEGER:
         raise UserError(

@@ -46,7 +46,6 @@ class RowGradients:
     parts: jax.Array | int = 1  # the number of parts, the same on all devices
 
     def fold(self, body: Callable[[Part, _State], _State], state: _State) -> _State:
-        """Applies `body` to every part and the state, in order, and returns the last state."""
         state, part = body(self.first, state), self.part
         if part is None:
             return state
@@ -60,20 +59,15 @@ def further_rounds(number: Any, body: Callable[[Any, _State], _State], state: _S
 
 
 class Placement(enum.Enum):
-    """The placement of the softmax's rows and of their Adagrad accumulators."""
-
     REPLICATED = "replicated"  # every device has all rows
     SHARDED = "sharded"  # every device has a share of the rows, and is the owner of these
 
     @property
     def spec(self) -> PartitionSpec:
-        """The `PartitionSpec` of the rows."""
         return PartitionSpec(AXIS) if self is Placement.SHARDED else PartitionSpec()
 
 
 class Wanted(NamedTuple):
-    """The softmax rows that the loss of a device reads."""
-
     targets: jax.Array  # [N]
     negatives: jax.Array  # [S]
 
@@ -117,9 +111,6 @@ class ShardedRows:
     Each device requests the rows of its distinct targets from their owners, and sends their gradients back in the same
     way. The rows of the negatives are the same for all devices; one all-reduce, to which only the owner of a row
     contributes, gives them to all.
-
-    The number of rows requested from one owner per round is fixed, and large enough for usual texts. If a batch needs
-    more, further rounds follow, so that the result is exact for any batch.
     """
 
     precision: Precision = Precision.FLOAT32  # the precision of the matrix products that read the rows
@@ -272,9 +263,6 @@ def choose_placement(
     any size if a device then receives fewer of them per step: S + 2 D C instead of (D - 1) N.
 
     The arguments are D, V, P, N of one device (0 if the softmax is only evaluated), and S of both directions.
-
-    Raises:
-      UserError: the rows shall be divided, but the number of devices does not divide the number of groups of rows.
     """
     divides = GROUPS % devices == 0
     if setting == "sharded" and not divides:

@@ -60,8 +60,8 @@ def initial_state(
     """Makes the state before the first step, with all rows at their beginning.
 
     The softmax's rows of given `params` are in the order of the vocabulary; None means random initial parameters. The
-    `optimizer` is that of all trained parameters but the softmax. The `frozen` parts are not trained and have no
-    optimizer state. A `seed` takes the place of that of the config, so that one compiled program serves all seeds.
+    `frozen` parts have no optimizer state. A `seed` takes the place of that of the config, so that one compiled program
+    serves all seeds.
     """
     key = jax.random.key(config.train.seed if seed is None else seed, impl="threefry2x32")
     init, later = jax.random.split(key)
@@ -90,12 +90,10 @@ def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Col
 
 
 def without(params: Tree, *parts: str) -> Tree:
-    """Returns the tree without some of its top-level parts."""
     return {name: tree for name, tree in params.items() if name not in parts}
 
 
 def without_softmax(params: Tree) -> Tree:
-    """Returns all parameters except those of the softmax."""
     return without(params, "softmax")
 
 
@@ -130,14 +128,10 @@ class TrainStep:
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """The optimizer of all trained parameters except the softmax."""
         return dense_optimizer(self.config.optimizer, lr_schedule(self.config.optimizer, self.total_steps))
 
     def __call__(self, state: TrainState, batch: TrainingBatch, char_ids: jax.Array) -> tuple[TrainState, Metrics]:
-        """Makes one update from this device's parts of the state and of the batch.
-
-        `char_ids` [types, W] are the raw character ids of the lexicon.
-        """
+        """Makes one update from a device's parts of state and batch; `char_ids` [types, W] are those of the lexicon."""
         trained, softmax = without(state.params, "softmax", *self.frozen), state.params["softmax"]
         groups = self._groups(state, batch)
         wanted = self._wanted(groups, batch)
@@ -205,10 +199,9 @@ class TrainStep:
     def _gradients(
         self, trained: Tree, rows: Tree, groups: Microbatch, loss: Callable[..., Any]
     ) -> tuple[tuple[Tree, Tree], jax.Array, Tree]:
-        """Computes the gradients of one group after the other.
+        """Returns the gradients of `trained` and `rows` and the losses [2], averaged over groups, and the LSTM state.
 
-        The `rows` of the softmax, if only some are fetched, begin with those of the targets of all groups. Returns the
-        gradients of `trained` and `rows` and the losses [2], averaged over the groups; and the new LSTM state.
+        The `rows` of the softmax, if only some are fetched, begin with those of the targets of all groups.
         """
         number = self.config.accumulate
         split = groups.window.targets.size if self.config.negatives else 0
@@ -258,15 +251,12 @@ class TrainStep:
         """Returns the losses [2, T * B], given the rows of the targets and of the negatives of both directions."""
 
         def direction(d: int) -> jax.Array:
-            true_ids, sampled_ids = ids = targets[d], batch.negatives[d]
-            expected = [log_expected_count(i, batch.num_draws[d], self.vocabulary_size) for i in ids]
-            true = jax.tree.map(lambda r: r.reshape(*targets.shape, *r.shape[1:])[d], of_targets)
-            sampled = jax.tree.map(lambda r: r.reshape(*batch.negatives.shape, *r.shape[1:])[d], of_negatives)
-            of_true, of_sampled = ((rows["kernel"], rows["bias"]) for rows in (true, sampled))
-            counts = expected[0], expected[1]
-            return sampled_softmax_losses(
-                hidden[d], of_true, of_sampled, true_ids, sampled_ids, counts, self.model.precision
-            )
+            ids = targets[d], batch.negatives[d]
+            true, sampled = (log_expected_count(i, batch.num_draws[d], self.vocabulary_size) for i in ids)
+            of_true = jax.tree.map(lambda r: r.reshape(*targets.shape, *r.shape[1:])[d], of_targets)
+            of_sampled = jax.tree.map(lambda r: r.reshape(*batch.negatives.shape, *r.shape[1:])[d], of_negatives)
+            rows = [(tree["kernel"], tree["bias"]) for tree in (of_true, of_sampled)]
+            return sampled_softmax_losses(hidden[d], rows[0], rows[1], *ids, (true, sampled), self.model.precision)
 
         return jnp.stack([direction(d) for d in range(len(hidden))])
 

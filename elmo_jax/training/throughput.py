@@ -92,9 +92,9 @@ def affordable_evaluation(config: Config, vocabulary_size: int, total_steps: int
 
 
 def flops_per_word(model: ModelConfig, windows: float) -> float:
-    """Returns the floating-point operations of the token encoder's forward pass for one word.
+    """Returns the floating-point operations, two per multiplication and addition, of the token encoder's forward pass.
 
-    A multiplication and an addition count as two operations. The filters are applied to `windows` positions.
+    They are those of one word, with filters at `windows` positions.
     """
     char_cnn = model.char_cnn
     filters = sum(2 * width * char_cnn.embedding_dim * number for width, number in char_cnn.filters)
@@ -104,10 +104,7 @@ def flops_per_word(model: ModelConfig, windows: float) -> float:
 
 
 def flops_per_token(model: ModelConfig, softmax_words: int) -> float:
-    """Returns the floating-point operations of a token's forward pass in its directions, without the token encoder.
-
-    For each token, `softmax_words` words are scored.
-    """
+    """Returns the operations of a token's forward pass without the token encoder; `softmax_words` words are scored."""
     lstm = model.lstm
     layer = 2 * 2 * lstm.projection * 4 * lstm.cells
     if lstm.cells != lstm.projection:

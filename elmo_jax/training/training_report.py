@@ -19,8 +19,6 @@ _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
 @dataclasses.dataclass(frozen=True)
 class TrainingResult:
-    """The outcome of a training."""
-
     title: str  # the name of the run
     records: list[dict[str, Any]]  # those of its `metrics.jsonl`
     evaluations: Evaluations  # the perplexities that it has measured
@@ -37,14 +35,12 @@ class TrainingResult:
         return self.after(text, self.first_step)
 
     def after(self, text: str, step: int | None = None) -> Perplexity | None:
-        """Returns that of the exported parameters, or at another step."""
         step = self.exported_step if step is None else step
         whole = self.evaluations.get((WHOLE, step)) if text == "heldout" else None
         return whole or self.evaluations.get((text, step))
 
 
 def summary(result: TrainingResult) -> dict[str, Any]:
-    """Returns the entries of `result.json` that all trainings of a biLM have."""
     before, after, params = result.before("heldout"), result.after("heldout"), result.params
     assert before and after  # which every training measures
     sources = {
@@ -131,7 +127,6 @@ def _ticks(values: list[float]) -> list[float]:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """Returns the report of a pretraining as text: perplexities, speed, files, and the next command."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} " + " ".join(f"{name:>12}" for name in after)]
     for name, values in (("before training", before), ("after training", after)):
@@ -142,7 +137,6 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 
 
 def rows_of_sources(result: dict[str, Any]) -> list[str]:
-    """Returns the lines of the report with the held-out perplexities of the named sources after training."""
     return [
         f"{f'  {name}':<20} " + " ".join(f"{value:>12,.1f}" for value in perplexity["after"].values())
         for name, perplexity in result.get("heldout_sources", {}).items()
@@ -150,7 +144,6 @@ def rows_of_sources(result: dict[str, Any]) -> list[str]:
 
 
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
-    """Returns the last lines of the report, which are common to all trainings of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     shares = {name: result["seconds"][phase] / result["wall_seconds"] for phase, name in PHASES.items()}
     board = workdir / "tensorboard"

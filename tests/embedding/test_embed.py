@@ -237,7 +237,7 @@ def test_few_positions_are_computed_for_nothing(number, most):
     lengths = np.random.default_rng(1).gamma(4, 6, number).astype(np.int64) + 2  # as in news, in no order
     for devices in (1, 4):
         at = packing.arrange(np.tile(lengths, devices), packing.ON_CPU, devices)
-        assert at.steps * at.rows * devices <= most * lengths.sum() * devices
+        assert at.longest * at.rows * devices <= most * lengths.sum() * devices
 
 
 def test_words_are_read_by_their_first_48_bytes(bilm):

@@ -272,7 +272,7 @@ def test_memory_is_that_of_a_window(bilm, tmp_path):
     """A long text and a line of many words among short ones are cut into windows of bounded size."""
     text = tmp_path / "text.txt"
     text.write_text("a b c\n" * 3000 + "w " * 40_000 + "\n" + "x y\n" * 10)
-    windows = list(files._windows(text, files._job(bilm, text, Settings())[1]))
+    windows = list(files._windows(text, files._made_from(bilm, text, Settings())[0]["sentences"]))
     assert [first for first, _ in windows] == [0, 1024, 2048, 3000, 3001]
     assert all(len(w) <= 1024 and (len(w) == 1 or sum(map(len, w)) <= 16_384) for _, w in windows)
     assert sum(len(w) for _, w in windows) == 3011

@@ -1,8 +1,4 @@
-"""Declares the settings of a task's training; those of its model are declared with the model.
-
-Each task has its own config class, a `TaskConfig` whose `data`, `model` and `train` are the task's. Like
-those of a biLM, experiments edit a `ConfigDict` of the same shape, and every key can be overridden on the command line.
-"""
+"""The settings of a task's training; those of its model are declared with the model; see `Task.config_class`."""
 
 import dataclasses
 from typing import Literal
@@ -59,7 +55,6 @@ class ElmoConfig:
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """The places where a mix of ELMo enters: `input`, `output` or both, or `after_first`."""
         return ("input", "output") if self.where == "both" else (self.where,)
 
     @property
@@ -79,8 +74,6 @@ class ElmoConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WordVectorsConfig:
-    """The context-independent vectors of words."""
-
     path: str = setting(
         "",
         "The pretrained vectors: a text file of GloVe or word2vec (or .gz, .xz, .zip), or glove-6b-50d; empty: none."
@@ -111,8 +104,6 @@ class CharactersConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptimizerConfig:
-    """The optimizer of the task's parameters."""
-
     name: Literal["adam", "adadelta"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(1e-3, "The learning rate.", above=0, most=1e3)
     b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
@@ -135,8 +126,6 @@ class TaskOptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskTrainConfig:
-    """The length of the training and its batches."""
-
     batch_size: int = setting(32, "The number of examples per step.", least=1, most=2**20)
     epochs: int = setting(50, "The maximum number of epochs.", least=0, most=10**6)
     patience: int = setting(10, "The evaluations without a better dev metric before training stops; 0: never.", least=0)

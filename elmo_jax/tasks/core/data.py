@@ -36,11 +36,9 @@ class Ladder(NamedTuple):
 
     @classmethod
     def of(cls, mesh: jax.sharding.Mesh) -> "Ladder":
-        """Returns the ladder for the devices of a mesh."""
         return CPU if mesh.devices.flat[0].platform == "cpu" else ACCELERATOR
 
     def round_up(self, shape: Shape) -> Shape:
-        """Returns the smallest shape of the ladder that a shape fits into."""
         return tuple((self.rung(rows, 1), self.rung(words)) for rows, words in shape)
 
     def rung(self, size: int, smallest: int = 0) -> int:
@@ -62,8 +60,6 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
-    """Examples in buckets of similar length."""
-
     members: tuple[np.ndarray, ...]  # the numbers of the examples of each bucket
     shapes: tuple[Shape, ...]  # the shape of each bucket; every size is at least that of the bucket before
 
@@ -124,9 +120,8 @@ def with_overflow(shapes: Sequence[Shape], sizes: Sequence[Shape]) -> tuple[Shap
 
 def _fits(sizes: Sequence[Shape], shapes: Sequence[Shape]) -> np.ndarray:
     """Returns bool [shapes, N], true where an example fits into a shape."""
-    if not len(sizes):
-        return np.zeros((len(shapes), 0), bool)
-    return np.all(np.array(sizes) <= np.array(shapes)[:, None], axis=(2, 3))
+    array = np.array(sizes).reshape(-1, *np.shape(shapes)[1:])  # [N, texts, 2], also for N = 0
+    return np.all(array <= np.array(shapes)[:, None], axis=(2, 3))
 
 
 class TaskData(Generic[Example]):
@@ -150,7 +145,6 @@ class TaskData(Generic[Example]):
         self.buckets = Buckets.of([size_of(setup.task, example, self._max_sentences) for example in examples], shapes)
 
     def epoch(self, rng: np.random.Generator | None) -> list[Batch]:
-        """Returns the batches of an epoch; see `Buckets.epoch`."""
         return self.buckets.epoch(self._slots, rng)
 
     def _slots(self, shape: Shape) -> int:
@@ -180,16 +174,12 @@ class TaskData(Generic[Example]):
         return BatchArrays(tuple(encoded), self._task.arrays(chosen, slots, batch.shape, self._labels))
 
     def batch_of_each_shape(self) -> list[BatchArrays]:
-        """Returns the arrays of one batch of each shape."""
         return [self.arrays(batch) for batch in {batch.shape: batch for batch in self.epoch(None)}.values()]
 
     def iterate(
         self, batches: Sequence[Batch], draw: Sequence[int] | None = None, progress: Progress | None = None
     ) -> Iterator[tuple[Batch, BatchArrays]]:
-        """Yields batches and their arrays; a thread makes the next arrays while the current ones are in use.
-
-        The progress is counted by `progress`, or shown here; `draw`, if given, is seed and epoch of a training.
-        """
+        """Yields batches and their arrays, made ahead by a thread; `draw` is the seed and epoch of a training."""
         text = "evaluating" if draw is None else f"seed {draw[0]}, epoch {draw[1] + 1}"
         number = sum(len(batch.examples) for batch in batches)
         with contextlib.nullcontext(progress) if progress else Progress(text, "examples", number) as shown:

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from elmo_jax.config import ModelConfig
+from elmo_jax.data.batches import prefetched
 from elmo_jax.embedding.bilm import EmbeddingBiLM
 from elmo_jax.embedding.embed import check_sentences, embed_texts, in_batches
-from elmo_jax.embedding.shards import BackgroundWriter, Shard, advised, write_shard
+from elmo_jax.embedding.shards import Shard, advised, write_shard
 from elmo_jax.errors import UserError
 from elmo_jax.files import check_free_space, make_folder_of, one_at_a_time, writing
 from elmo_jax.runs.progress import Progress
@@ -25,8 +26,6 @@ from elmo_jax.runs.progress import Progress
 WORDS_PER_FILE = 50_000  # the number of words that a process that is killed may have to embed again, about
 _REMEDY = "delete the file, which is then made again"
 _LOCK = ".layers.lock"  # held by the process that writes into the folder
-
-Sentence = tuple[str, ...]
 
 
 class LayerCache:
@@ -36,12 +35,7 @@ class LayerCache:
         self._files = {key: (file, number) for file in files for number, key in enumerate(file.keys)}
 
     def __getitem__(self, sentence: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of a sentence, [T, S].
-
-        Raises:
-          KeyError: no file has the sentence.
-          UserError: the numbers are not those that were written.
-        """
+        """Returns the numbers of a sentence, [T, S]; raises `KeyError` if no file has it."""
         file, number = self._files[_key(sentence)]
         with advised(_REMEDY):
             return file[number]
@@ -52,15 +46,11 @@ def _key(sentence: Sequence[str]) -> bytes:
 
 
 def stored_size(config: ModelConfig) -> int:
-    """Returns S, the number of stored numbers per word."""
     return config.lstm.projection + config.lstm.layers * config.width
 
 
 def unpack_layers(stored: Any, config: ModelConfig, xp: Any = jnp) -> Any:
-    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; layer 0 is the token vector twice.
-
-    The arrays are those of `xp`, `jax.numpy` or `numpy`.
-    """
+    """Maps stored numbers [B, T, S] to layers [B, L+1, T, 2P] in float32; `xp` is `jax.numpy` or `numpy`."""
     stored, projection = stored.astype(xp.float32), config.lstm.projection
     token, layers = stored[..., :projection], stored[..., projection:]
     layers = layers.reshape(*layers.shape[:-1], -1, config.width)  # [B, T, L, 2P]
@@ -78,10 +68,9 @@ class Computed(NamedTuple):
 def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], dtype: str) -> Computed:
     """Opens the files with the layers of some sentences, and computes first those that are missing.
 
-    The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each, so
-    that a process that is stopped loses few parts at most. A file's name begins with a digest of the biLM, which reads
-    every sentence from a zero state, and the type of the numbers ("float16" or "float32"), so that any number of runs
-    may share a folder; one at a time writes into it.
+    The distinct sentences that no file has are divided into parts of about `WORDS_PER_FILE` words with a file each. A
+    file's name begins with a digest of the biLM, which reads every sentence from a zero state, and the type of the
+    numbers ("float16" or "float32"), so that any number of runs may share a folder; one at a time writes into it.
 
     Raises:
       UserError: a file cannot be written or is damaged, the disk has no room for all files, or a number is too large
@@ -92,7 +81,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     job = json.dumps([bilm.fingerprint, bilm.precision.value, dtype, 2])
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
 
-    def opened() -> tuple[list[Shard], list[Sentence]]:
+    def opened() -> tuple[list[Shard], list[tuple[str, ...]]]:
         with advised(_REMEDY):
             files = [Shard(path) for path in sorted(folder.glob(f"{name}-*.layers"))]
         there = {key for file in files for key in file.keys}
@@ -105,20 +94,18 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     number = sum(map(len, missing))
     size = number * stored_size(bilm.config) * np.dtype(dtype).itemsize
     check_free_space(folder, size, f"vectors of {number:,} words")
-    with writing(folder):
-        make_folder_of(folder / _LOCK)
-        with one_at_a_time(folder / _LOCK):
-            files, missing = opened()  # another process may have written files in the meantime
-            number = sum(map(len, missing))
-            with Progress("embedding", "words", number) as progress, BackgroundWriter() as write:
-                parts = ((part, part) for part in in_batches(missing, len, WORDS_PER_FILE))
-                for part, vectors, finite in embed_texts(bilm.engine, parts, dtype):
-                    lengths, keys = list(map(len, part)), list(map(_key, part))
-                    if not finite.all():
-                        at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
-                        problem = f"a vector of {part[at]} is too large for {dtype}"
-                        raise UserError(f"{problem}; set config.elmo.dtype=float32")
-                    digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
-                    write(write_shard, folder / f"{name}-{digest}.layers", vectors, lengths, keys)
-                    progress.add(sum(lengths))
+    make_folder_of(folder / _LOCK)
+    with writing(folder), one_at_a_time(folder / _LOCK):
+        files, missing = opened()  # another process may have written files in the meantime
+        number = sum(map(len, missing))
+        parts = ((part, part) for part in in_batches(missing, len, WORDS_PER_FILE))
+        with Progress("embedding", "words", number) as progress:
+            for part, vectors, finite in prefetched(embed_texts(bilm.engine, parts, dtype)):
+                lengths, keys = list(map(len, part)), list(map(_key, part))
+                if not finite.all():
+                    at = int(np.searchsorted(np.cumsum(lengths), np.argmin(finite), "right"))
+                    raise UserError(f"a vector of {part[at]} is too large for {dtype}; set config.elmo.dtype=float32")
+                digest = hashlib.sha256(b"".join(keys)).hexdigest()[:16]
+                write_shard(folder / f"{name}-{digest}.layers", vectors, lengths, keys)
+                progress.add(sum(lengths))
     return Computed(opened()[0], number)

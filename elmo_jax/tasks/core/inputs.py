@@ -62,20 +62,14 @@ class TextEncoder:
         arrays: Arrays = {"mask": mask}
         arrays |= {"words": word_ids} if has_words else {}
         arrays |= {"characters": characters} if most else {}
-        if self._bilm is None:
-            return arrays
-        if self._layers is not None:
-            arrays["layers"] = np.zeros(
-                (number, length, stored_size(self._bilm.config)), self._config.elmo.stored_dtype
-            )
+        if self._bilm is not None and self._layers is None:
+            arrays["elmo_char_ids"] = character_ids(rows, self._bilm.config.char_cnn.max_characters, number, length)
+        elif self._bilm is not None and self._layers is not None:
+            size, dtype = stored_size(self._bilm.config), self._config.elmo.stored_dtype
+            arrays["layers"] = np.zeros((number, length, size), dtype)
             for row, layers in enumerate(self._layers(rows)):
                 if len(layers):
                     arrays["layers"][row, : len(layers)] = layers
-        else:
-            padded = [*rows, *([()] * (number - len(rows)))]
-            ids = character_ids(padded, self._bilm.config.char_cnn.max_characters)
-            arrays["elmo_char_ids"] = np.zeros((number, length, ids.shape[2]), np.int32)
-            arrays["elmo_char_ids"][:, : ids.shape[1]] = ids
         return arrays
 
 

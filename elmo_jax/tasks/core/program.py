@@ -60,8 +60,7 @@ def scale_bilm(tree: Tree, factor: Callable[[str, str], Any]) -> Tree:
 def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) -> Tree:
     """Returns the gradient without that of the biLM's layers which are not trained yet (gradual unfreezing, as ULMFiT).
 
-    The top LSTM layer is trained from the first epoch on, and one more layer after every `unfreeze_epochs`; the token
-    encoder is the last one. `layers` is the number of LSTM layers, and `epoch` counts from 0.
+    One more of the LSTM `layers` is trained after every `unfreeze_epochs`, from the top, and last the token encoder.
     """
 
     def factor(module: str, layer: str) -> jax.Array:
@@ -72,10 +71,7 @@ def unfrozen(gradient: Tree, elmo: ElmoConfig, layers: int, epoch: jax.Array) ->
 
 
 def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: Sequence[float]) -> float:
-    """Returns the learning rate of the update after `step` others, of a training of `steps` updates.
-
-    The `metrics` are the dev metrics of the evaluations so far, oldest first; see `trainer.dev_metrics`.
-    """
+    """Returns the learning rate of the update after `step` others, of `steps`, given the dev metrics, oldest first."""
     factor = 1.0
     match config.schedule:
         case "plateau":
@@ -90,10 +86,10 @@ def learning_rate(config: TaskOptimizerConfig, step: int, steps: int, metrics: S
 
 
 def _plateau_factor(config: TaskOptimizerConfig, metrics: Sequence[float]) -> float:
-    """Returns the product of the decays after these dev metrics.
+    """Returns the product of the decays after these dev metrics, as in AllenNLP.
 
-    As in AllenNLP, an evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience`
-    evaluations that are not better, the next one that is not better decays the rate, and the count starts again.
+    An evaluation is better only if it exceeds the best so far times 1 + 1e-4. After `plateau_patience` evaluations that
+    are not better, the next one that is not better decays the rate, and the count starts again.
     """
     factor, best, bad = 1.0, -float("inf"), 0
     for metric in metrics:
@@ -125,8 +121,6 @@ def no_interval() -> dict[str, Any]:
 
 @flax.struct.dataclass
 class TaskState:
-    """The state of a training, from which it can be resumed."""
-
     step: jax.Array  # the number of updates made
     epoch: jax.Array  # the epoch of the next update, from 0
     batch: jax.Array  # the number of the next update's batch in that epoch, from 0
@@ -137,8 +131,6 @@ class TaskState:
 
 
 class TaskModule(nn.Module):
-    """Joins the inputs of a task and its model."""
-
     inputs: Inputs
     model: nn.Module
 
@@ -172,7 +164,6 @@ class Programs:
             return self._function.lower(*arguments).compile()
 
     def __call__(self, *arguments: Any) -> Any:
-        """Calls the program of the arguments' shapes, after it is compiled."""
         with ThreadPoolExecutor(1) as pool:  # starts no thread unless something is submitted
             program = self.compile(pool, *arguments)
         return program.result()(*arguments)
@@ -204,13 +195,11 @@ class TaskProgram:
         return self.replicated(frozen_tree(self._setup.bilm))
 
     def load(self, workdir: epath.Path, seed: int, layers_are_given: bool) -> Model:
-        """Returns the model of a seed whose training has ended."""
         folder, name = workdir / f"seed_{seed}", "average" if self._settings.ema else "params"
         params, _ = Checkpoints(folder / "checkpoints").restore_params((read_result(folder) or {})["step"], name)
         return self.replicated(params), self.frozen(seed, layers_are_given)
 
     def replicated(self, tree: Tree) -> Tree:
-        """Returns a tree of arrays with a copy on every device."""
         return jax.device_put(tree, self._everywhere)
 
     def first_state(self, seed: int, batch: BatchArrays) -> TaskState:
@@ -218,7 +207,6 @@ class TaskProgram:
         return self._start(np.uint32(seed), batch, self._given(seed))
 
     def abstract_state(self, batch: BatchArrays) -> TaskState:
-        """Returns the shapes, dtypes and shardings of the state."""
         return self._specs(jax.eval_shape(self._first_state, np.uint32(0), batch, self._given(0)), self._everywhere)
 
     def _given(self, seed: int, trained: bool = True, with_bilm: bool = True) -> Tree:
@@ -242,10 +230,7 @@ class TaskProgram:
 
     @contextlib.contextmanager
     def compiling(self, train: Sequence[BatchArrays], evaluated: Sequence[BatchArrays], frozen: Tree) -> Iterator[None]:
-        """Compiles all programs while the caller does other work.
-
-        Of `frozen` and the batches, one of each shape that is trained on or evaluated, only shapes and dtypes matter.
-        """
+        """Compiles all programs while the caller does other work; of the arguments, only shapes and dtypes matter."""
         pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="compilation")
         state, frozen = self.abstract_state(train[0]), self._specs(frozen, self._everywhere)
         rate, seed = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)
@@ -265,8 +250,7 @@ class TaskProgram:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
     def device_put(self, batch: BatchArrays) -> BatchArrays:
-        """Copies a batch from the host to the devices."""
-        return jax.tree.map(lambda array: jax.device_put(array, self._placement), batch)
+        return jax.device_put(batch, self._placement)
 
     def _apply(
         self, params: Tree, batch: BatchArrays, frozen: Tree, key: jax.Array | None
@@ -307,5 +291,4 @@ class TaskProgram:
         return output.loss, output.predictions
 
     def evaluated(self, state: TaskState) -> Tree:
-        """Returns the parameters that evaluations use: the moving average if there is one."""
         return state.average if self._settings.ema else state.params

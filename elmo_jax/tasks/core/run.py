@@ -35,12 +35,6 @@ def train_task(
     """Trains a task with every seed of its config, to the end or until SIGTERM or SIGINT.
 
     A run that was stopped or killed in `workdir` is resumed. Without `devices`, all local ones are used.
-
-    Returns:
-      The results of all seeds; or which signal stopped the training, and at which step.
-
-    Raises:
-      UserError: a setting or a file is wrong, or the loss is not finite.
     """
     workdir = files.parse_path(workdir)
     if files.in_bucket(workdir):
@@ -91,10 +85,7 @@ def train_task(
 
 
 def _digest(examples: Sequence[Any]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr(example).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    return hashlib.sha256("".join(map(repr, examples)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None = None) -> dict[str, dict[str, float]]:
@@ -162,7 +153,6 @@ def shown(values: dict[str, Any]) -> str:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
-    """Returns the table that is printed at the end of a task's run."""
     metric, seeds = result["metric"], result["seeds"]
     lines = [f"{result['task']}, {metric}"]
     lines += [f"{name:<5} {shown(result[name])}" for name in ("dev", "test") if name in result]

@@ -25,8 +25,6 @@ _ORDER_SEED = 0  # the seed of the order in which training examples enter the sh
 
 @dataclasses.dataclass(frozen=True)
 class TaskSetup(Generic[Example, Prediction]):
-    """What the inputs, the batches and the programs of a task are made from."""
-
     task: Task[Example, Prediction]
     config: TaskConfig  # the experiment, of the task's own class
     labels: Labels  # the result of `Task.labels`
@@ -37,7 +35,6 @@ class TaskSetup(Generic[Example, Prediction]):
 
     @property
     def devices(self) -> int:
-        """The number of devices that a batch is divided over."""
         return 1 if self.task.document_level else self.mesh.size
 
     def save(self, workdir: epath.Path, shapes: Sequence[Shape]) -> None:
@@ -49,7 +46,6 @@ class TaskSetup(Generic[Example, Prediction]):
 
 
 def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
-    """Returns the shapes in the content of `inputs.json`."""
     return tuple(tuple((rows, words) for rows, words in shape) for shape in inputs["shapes"])
 
 
@@ -83,8 +79,7 @@ def check_labels(
 
     With `refuse`, they are refused, but with open `labels` only if there are more of them than others.
     """
-    unseen = task.unseen(examples, labels)
-    if unseen:
+    if unseen := task.unseen(examples, labels):
         most = ", ".join(f"{label!r} ({number:,})" for label, number in unseen.most_common(5))
         message = f"{source}: {unseen.total():,} labels that the training examples do not have: {most}"
         every = task.unseen(examples, dict.fromkeys(labels, ()))
@@ -99,11 +94,10 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
     kept = [e for e in examples if not most or all(sum(map(len, text)) <= most for text in task.texts(e))]
     if not kept:
         raise UserError(f"config.train.max_length: no training example has at most {most} words")
-    left_out = {f"training examples of more than {most} words left out": len(examples) - len(kept)}
-    report("config.train.max_length", left_out)
+    left_out = len(examples) - len(kept)
+    report("config.train.max_length", {f"training examples of more than {most} words left out": left_out})
     return kept
 
 
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
-    """Yields all rows of all texts of some examples."""
     return (row for example in examples for text in task.texts(example) for row in text)

@@ -200,8 +200,6 @@ class TrainedTask:
 def _reading(path: epath.Path) -> Iterator[epath.Path]:
     try:
         yield path
-    except UserError:
-        raise
     except FileNotFoundError:
         raise UserError(f"{path}: missing; {ADVICE}") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

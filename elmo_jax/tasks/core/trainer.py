@@ -1,9 +1,8 @@
 """Trains a task with each seed, starting from the first step or the newest checkpoint, and selects the best epoch.
 
-The best evaluation, the patience and the plateau schedule are derived from the recorded dev metrics,
-the order of the examples depends on the seed and the epoch alone, and the state holds what was measured since the last
-evaluation. So on CPUs, a training that was killed and resumed has the same result as an uninterrupted one; on GPUs,
-scatter-adds are not deterministic without `--xla_gpu_deterministic_ops`.
+On CPUs, a training that was killed and resumed has the same result as an uninterrupted one: all decisions follow from
+the recorded dev metrics, the order of the examples from seed and epoch, and the state holds what was measured since the
+last evaluation. On GPUs, scatter-adds are not deterministic without `--xla_gpu_deterministic_ops`.
 """
 
 from __future__ import annotations
@@ -35,33 +34,21 @@ KEPT = 2  # the number of newest checkpoints that are kept in addition to the be
 
 
 def dev_metrics(records: Sequence[dict[str, Any]], name: str) -> dict[int, float]:
-    """Returns the metric `name` of the evaluations by their steps, oldest first.
-
-    As in AllenNLP, the one before the first update is not among them: it is not a candidate for the best one, and does
-    not count for patience.
-    """
+    """Returns the metric `name` of the evaluations after the first update (AllenNLP) by their steps, oldest first."""
     return {record["step"]: record[name] for record in records if name in record and record["step"] > 0}
 
 
 def best_step(metrics: dict[int, float]) -> int | None:
-    """Returns the step of the best evaluation, the first of equally good ones; None if there is none yet."""
     return max(metrics, key=metrics.__getitem__, default=None)
 
 
 class Trainer:
-    """The examples of a run in batches, its compiled programs, and the loop over epochs and steps.
-
-    Attributes:
-      setup: the task and the experiment.
-      program: the training step and the evaluation, compiled once for all seeds.
-      data: the examples of each split that has some.
-      layers_are_given: whether the frozen layers of the biLM are read from files.
-    """
+    """The examples of a run in batches (`data`), its compiled `program`, and the loop over epochs and steps."""
 
     def __init__(self, setup: TaskSetup[Any, Any], splits: dict[str, list[Any]], workdir: epath.Path) -> None:
         """Compiles the programs, unless all seeds are finished, and computes the frozen layers that are not stored."""
         self.setup, self.program, self._workdir = setup, TaskProgram(setup), workdir
-        self.layers_are_given = setup.bilm is not None and setup.config.elmo.precompute
+        self.layers_are_given = setup.bilm is not None and setup.config.elmo.precompute  # read from files
         self._layers: LayerCache | None = None
         shapes = self._shapes(splits)
         setup.save(workdir, shapes)
@@ -97,10 +84,7 @@ class Trainer:
         return with_overflow(shapes, [task.size(example) for name in SPLITS[1:] for example in splits[name]])
 
     def train(self, seed: int, signals: StopSignals) -> TaskState | Stopped:
-        """Trains with a seed and returns the state of the best evaluation; or trains until a signal arrives.
-
-        The seed determines the initial parameters, dropout and the order of the examples.
-        """
+        """Trains with a seed and returns the state of the best evaluation; or trains until a signal arrives."""
         self._config, self._signals, self._seed = self.setup.config.train, signals, seed
         self._frozen = self.program.frozen(seed, self.layers_are_given)
         batches = self.data["train"].epoch(None)
@@ -130,10 +114,7 @@ class Trainer:
         return int(state.epoch) >= self._config.epochs or is_out_of_patience(losses, self._config.patience)
 
     def _epoch(self, state: TaskState) -> TaskState:
-        """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, after that many steps.
-
-        The last step of the training is evaluated in any case, so that no update is wasted.
-        """
+        """Trains the rest of an epoch; evaluates at its end or, if `evaluate_every` is set, after that many steps."""
         epoch, every = int(state.epoch), self._config.evaluate_every
         data, program = self.data["train"], self.program
         batches = data.epoch(np.random.default_rng([self._seed, epoch]))[int(state.batch) :]
@@ -155,7 +136,7 @@ class Trainer:
                 return self._timed(state, began)
         state = self._with(self._timed(state, began), epoch=np.int32(epoch + 1), batch=np.int32(0))
         self._context.progress.advance()
-        due = not every or (step % every != 0 and epoch + 1 == self._config.epochs)
+        due = not every or (step % every != 0 and epoch + 1 == self._config.epochs)  # so that no update is wasted
         return self._evaluate(state) if due else state
 
     def _check_loss(self, loss: float, step: int) -> None:
@@ -177,11 +158,8 @@ class Trainer:
         return learning_rate(self._config.optimizer, step, self._steps, list(metrics.values()))
 
     def _evaluate(self, state: TaskState, began: float | None = None) -> TaskState:
-        """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint.
-
-        The seconds since `began`, if it is given, are missing in the interval of the state.
-        """
-        if began is not None and int(state.interval["steps"]):
+        """Evaluates on the dev examples, records and shows the metrics, and saves a checkpoint."""
+        if began is not None and int(state.interval["steps"]):  # the seconds since then are missing in the interval
             state = self._timed(state, began)
         params, dev = self.program.evaluated(state), self.data["dev"]
         predictions = predict(self.setup, self.program, [(params, self._frozen)], dev)

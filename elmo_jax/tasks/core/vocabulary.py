@@ -46,20 +46,16 @@ class Vocabulary:
 
     @property
     def character_rows(self) -> int:
-        """The number of rows of the table of character vectors."""
         return _FIRST_ID + len(self.characters)
 
     def word_id(self, word: str) -> int:
-        """Returns the id of a word."""
         ids = self._word_ids
         return next((ids[form] for form in forms(word, self.config) if form in ids), UNKNOWN_ID)
 
     def character_ids(self, word: str, most: int) -> list[int]:
-        """Returns the ids of a word's first `most` characters."""
         return [self._character_ids.get(character, UNKNOWN_ID) for character in word[:most]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the words and the characters as a dict that is written to JSON."""
         return {"words": self.words, "characters": self.characters}
 
 
@@ -74,8 +70,6 @@ def forms(word: str, config: WordVectorsConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class WordTable:
-    """The initial word vectors of a task model."""
-
     vectors: np.ndarray  # float32 [V + 2, D], zeros in the rows that have no pretrained vector
     random: np.ndarray  # bool [V + 2], true for the rows that are drawn at random
     spread: float  # the standard deviation of the random numbers
@@ -104,16 +98,12 @@ def build(
     """Chooses the vocabulary by the training sentences, and reads the pretrained vectors of its words.
 
     A word of the `others` alone has a vector only if there is a pretrained one.
-
-    Raises:
-      UserError: the file of word vectors cannot be read, or has no word of the examples.
     """
     counts = Counter(word for sentence in train for word in sentence)
     uses: Counter[str] = Counter()
-    if characters.filters:
-        for word, number in counts.items():
-            for character in word:
-                uses[character] += number
+    for word, number in counts.items() if characters.filters else ():
+        for character in word:
+            uses[character] += number
     letters = sorted(character for character, number in uses.items() if number >= characters.min_count)
     if not words.path and not words.dim:
         return Vocabulary([], letters, words), WordTable(np.zeros((2, 0), "f4"), np.zeros(2, bool), 0.0, None)

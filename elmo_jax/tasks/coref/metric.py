@@ -23,46 +23,36 @@ class Fractions(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """The recall between 0 and 1; 0 if there is nothing to find."""
         return self.recall_sum / self.gold if self.gold else 0.0
 
     @property
     def precision(self) -> float:
-        """The precision between 0 and 1; 0 if nothing is predicted."""
         return self.precision_sum / self.predicted if self.predicted else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of recall and precision, between 0 and 1; 0 if both are 0."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
 class Scores(NamedTuple):
-    """The three scores, each over all documents."""
-
     muc: Fractions = Fractions()
     b_cubed: Fractions = Fractions()
     ceafe: Fractions = Fractions()
 
     @property
     def average_f1(self) -> float:
-        """The mean of the three F1 scores, between 0 and 1, which is reported for CoNLL-2012."""
         return (self.muc.f1 + self.b_cubed.f1 + self.ceafe.f1) / 3
 
 
 def evaluate(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
-    """Scores the clusters of documents, in which a mention is in one cluster only.
+    """Scores documents by MUC, B-cubed (Bagga and Baldwin 1998) and CEAFe.
 
     Raises:
-      ValueError: the number of documents is not the same, or a mention is in two clusters of a document.
+      ValueError: a mention is in two clusters of a document.
     """
     documents = [
-        (
-            (*_links_kept(a, b), *_links_kept(b, a)),  # MUC
-            (*_overlaps(a, b), *_overlaps(b, a)),  # B-cubed
-            ceafe(a, b),
-        )
+        ((*_links_kept(a, b), *_links_kept(b, a)), (*_overlaps(a, b), *_overlaps(b, a)), ceafe(a, b))
         for a, b in zip(gold, predicted, strict=True)
     ]
     return Scores(*(Fractions(*map(sum, zip(*each, strict=True))) for each in zip(*documents, strict=True)))
@@ -105,10 +95,7 @@ def _links_kept(clusters: Clusters, others: Clusters) -> tuple[int, int]:
 
 
 def _overlaps(clusters: Clusters, others: Clusters) -> tuple[float, int]:
-    """Returns the sum over mentions of the share of a cluster that the other one has, and their number.
-
-    See Bagga and Baldwin (1998).
-    """
+    """Returns the sum over mentions of the share of a cluster that the other one has, and their number."""
     index = _cluster_of_mention(others)
     total = 0.0
     for cluster in clusters:

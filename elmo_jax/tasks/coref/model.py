@@ -48,7 +48,6 @@ class Pairs(NamedTuple):
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
-    """Returns the bucket, 0 to 9, of a distance in kept spans."""
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
@@ -133,10 +132,7 @@ def antecedent_loss(scores: jax.Array, clusters: jax.Array, real: jax.Array) -> 
 
 @dataclasses.dataclass(frozen=True)
 class CorefModel:
-    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017).
-
-    As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
-    """
+    """The settings of the model without its words and ELMo; the defaults are those of Lee et al. (2017)."""
 
     units: int = setting(200, "The number of units per direction of the LSTM.", least=1)
     hidden: int = setting(150, "The number of units per hidden layer of the two scorers.", least=1)
@@ -153,8 +149,6 @@ class CorefModel:
 
 
 class Ranking(NamedTuple):
-    """The scores of a document's spans."""
-
     mentions: jax.Array  # [N, W], the mention scores of the candidates
     candidates: jax.Array  # bool [N, W], true for candidates that exist
     kept: spans.Kept  # the k kept spans
@@ -164,19 +158,14 @@ class Ranking(NamedTuple):
 
 
 class SpanRanker(nn.Module):
-    """Links the mentions of one document."""
-
     config: CorefModel
 
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
         """Finds the antecedents of a document's spans and compares them with the gold clusters.
 
-        Args:
-          sentences: the document with one sentence per row; `vectors` and `words` without dropout. With `output`, its
-            ELMo is joined after the LSTM.
-          arrays: the arrays of one document, so their first size is 1. `clusters` int32 [1, N, W], the number of the
-            gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N],
-            the speaker of each word; `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
+        The `sentences` are rows, and the first size of all arrays is 1: `clusters` int32 [1, N, W], the number of the
+        gold cluster, from 1 on, of the span with each first word and width, or 0 for none; `speakers` int32 [1, N], the
+        speaker of each word; and `genre` int32 [1], an index of `GENRES`. N is at least the number of words.
 
         Returns:
           The loss, and int32 `starts` and `ends` [1, k], the kept spans with both ends inclusive; `antecedents`
@@ -193,7 +182,6 @@ class SpanRanker(nn.Module):
 
     @nn.compact
     def rank(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> Ranking:
-        """Scores candidates, keeps the best, and scores their antecedents; see `__call__`."""
         config = self.config
         document = spans.document_of(sentences.mask, arrays["clusters"].shape[1])
         words = self._words(sentences, document, deterministic)
@@ -222,6 +210,7 @@ class SpanRanker(nn.Module):
         config = self.config
         drop = Dropout(config.lexical_dropout)
         inputs = drop(sentences.vectors, deterministic=deterministic)  # [S, T, D]
+        # As in the authors' release of 2018, which has ELMo, the words of heads have a separate dropout mask.
         heads = inputs if sentences.words is None else drop(sentences.words, deterministic=deterministic)
         heads = document.flat(heads)  # [N, V]
         lstm = CoupledBiLSTM(config.units, config.lstm_dropout, name="lstm")

@@ -28,14 +28,12 @@ _SLASHED = {"/.": ".", "/?": "?"}  # the spellings of these words in some transc
 class Document:
     """A part of a document, which is annotated independently."""
 
-    name: str  # the name of the document
+    name: str
     part: str  # the number of the part, spelled as in the file, since the official scorer compares the spellings
     genre: str | None  # the first two letters of the name if they are one of `GENRES`, else None
-    sentences: list[list[str]]  # the words of each sentence
-    speakers: list[list[str]]  # the speaker of each word as in the file
-    # the mentions of each entity in the order of the text, and the entities in the order of their first
-    # mention. No mention is in two clusters
-    clusters: list[list[Mention]]
+    sentences: list[list[str]]
+    speakers: list[list[str]]  # of each word
+    clusters: list[list[Mention]]  # in the order of the text, also within a cluster; no mention is in two
 
     @property
     def id(self) -> str:
@@ -47,8 +45,7 @@ def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
     """Reads a file of documents, each between `#begin document (name); part n` and `#end document`.
 
     The last column has the coreference: `-` or nothing, or `(12`, `12)` and `(12)` with `|` between them. Mentions of
-    one entity may be nested: `12)` closes the last one that was opened. Two entities that have a mention in common are
-    merged.
+    one entity may be nested: `12)` closes the last one that was opened.
     """
     documents: list[Document] = []
     header: tuple[str, str] | None = None  # the name and the part of the document that is being read

@@ -117,7 +117,6 @@ class Scorer(nn.Module):
 
     @nn.compact
     def __call__(self) -> Tree:
-        """Returns the layers, each with `kernel` and `bias`."""
         sizes = [self.features, *[self.hidden] * self.depth, 1]
         layers: Tree = {}
         for i, name in enumerate([*(f"hidden_{i}" for i in range(self.depth)), "output"]):
@@ -141,8 +140,6 @@ def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -
 
 
 class Words(NamedTuple):
-    """The vectors and weights from which spans are made."""
-
     hidden: jax.Array  # [N, H], the outputs of the LSTM
     heads: jax.Array  # [N, V], the vectors whose mean is the head
     # [N, W, W], the weights of the words from a candidate's first one on, by its width; they add up to 1
@@ -151,7 +148,6 @@ class Words(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """The number of features of each part of a span's vector, in order."""
         hidden = self.hidden.shape[-1]
         return hidden, hidden, self.widths.shape[-1], self.heads.shape[-1]
 

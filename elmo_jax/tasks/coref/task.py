@@ -21,7 +21,7 @@ from elmo_jax.text_files import without_suffix
 
 Documents = Sequence[Document]
 Prediction = list[list[Mention]]
-_READERS = {".jsonlines": read_json_lines, ".jsonl": read_json_lines}
+_JSON = (".jsonlines", ".jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +35,6 @@ class CorefDataConfig(TaskDataConfig):
 
 
 class Coref(Task[Document, Prediction]):
-    """Coreference resolution of documents, each of which is an example."""
-
     name = "coref"
     metric = "average_f1"
     data = CorefDataConfig()
@@ -47,11 +45,11 @@ class Coref(Task[Document, Prediction]):
     sample = {"Text": "Ada lost the key to her house. A neighbour found it and gave it back to her."}
 
     def read(self, source: str, config: Any, use: Use) -> list[Document]:
-        files, part = files_of(source, ("conll", *_READERS))
+        files, part = files_of(source, ("conll", *_JSON))
         documents: list[Document] = []
         for file in files:
-            reader = _READERS.get(without_suffix(file).suffix, read)
-            documents += reader(file, config.data.singletons)
+            is_json = without_suffix(file).suffix in _JSON
+            documents += (read_json_lines if is_json else read)(file, config.data.singletons)
         return documents[part]
 
     def texts(self, example: Document) -> tuple[Text, ...]:
@@ -62,7 +60,6 @@ class Coref(Task[Document, Prediction]):
         return (*super().size(example), (1, sum(map(len, example.sentences))))
 
     def window(self, example: Document, first: int, sentences: int) -> Document:
-        """Returns some sentences of a document, with the mentions that are in them."""
         before = sum(map(len, example.sentences[:first]))
         kept = example.sentences[first : first + sentences]
         end = before + sum(map(len, kept))
@@ -107,8 +104,7 @@ class Coref(Task[Document, Prediction]):
     def write(self, examples: Documents, predictions: Sequence[Prediction]) -> str:
         """Returns documents in the columns of CoNLL-2012 for the official scorer, the last with the predicted clusters.
 
-        Columns that the task does not have are `-`. The format cannot express two mentions of one entity that cross, as
-        the words 1 to 3 and 2 to 4 do; the model predicts none.
+        The format cannot express two mentions of one entity that cross; the model predicts none.
         """
         lines = []
         for document, prediction in zip(examples, predictions, strict=True):
@@ -124,7 +120,6 @@ class Coref(Task[Document, Prediction]):
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[Text], labels: Labels) -> list[Document]:
-        """Returns the text as a document of one speaker."""
         sentences = [sentence for sentence in texts[0] if sentence]
         speakers = [[NO_SPEAKER] * len(sentence) for sentence in sentences]
         return [Document("", "000", None, sentences, speakers, [])]
@@ -162,17 +157,14 @@ def clusters(
 ) -> Prediction:
     """Returns the connected components of the links between spans, sorted; spans without a link are dropped.
 
-    Args:
-      starts: the first word of each kept span, in the order of (start, end); `ends` has the last, inclusive.
-      antecedents: the place of each span's antecedent, which is before its own place, or -1 for none.
-      kept: false for spans that only fill up the arrays.
+    The spans, both ends inclusive, are in order. The place of a span's antecedent is before its own, or -1 for none;
+    `kept` is false for spans that only fill up the arrays.
     """
-    cluster_of: dict[int, list[Mention]] = {}
-    for index, (start, end, antecedent) in enumerate(zip(starts, ends, antecedents, strict=True)):
-        linked = kept[index] and antecedent >= 0
-        cluster_of[index] = cluster_of[int(antecedent)] if linked else []
-        cluster_of[index].append((int(start), int(end)))
-    together = {id(cluster): sorted(cluster) for cluster in cluster_of.values() if len(cluster) > 1}
+    cluster_of: list[list[Mention]] = []
+    for start, end, antecedent, real in zip(starts, ends, antecedents, kept, strict=True):
+        cluster_of.append(cluster_of[int(antecedent)] if real and antecedent >= 0 else [])
+        cluster_of[-1].append((int(start), int(end)))
+    together = {id(cluster): sorted(cluster) for cluster in cluster_of if len(cluster) > 1}
     return sorted(together.values())
 
 

@@ -1,8 +1,4 @@
-"""Reads the parts of task files: groups of lines, columns, JSON, escapes, and records of named fields.
-
-`text_files` reads the lines themselves. Records are JSON lines, CSV, or tab-separated rows, whose cells have no quotes
-by default.
-"""
+"""Reads the parts of task files: groups of lines, columns, JSON, escapes, and records of named fields."""
 
 import csv
 import itertools
@@ -25,9 +21,7 @@ _BACKSLASH = re.compile(r"\\([/*])")
 def read_json(path: Path, text: str, number: int) -> Any:
     """Returns the value of a JSON text, whose first line is the line `number` of the file.
 
-    Raises:
-      UserError: it is not JSON, is nested too deeply, or has a number that is too long, half of a surrogate pair, or an
-        object with two fields of one name.
+    It may have no half of a surrogate pair, and no object with two fields of one name.
     """
     try:
         value = json.loads(text, object_pairs_hook=_object)
@@ -84,7 +78,6 @@ def unescape(word: str) -> str:
 
 
 def without_backslashes(word: str) -> str:
-    r"""Returns a word with `/` and `*` in place of `\/` and `\*`."""
     return _BACKSLASH.sub(r"\1", word)
 
 
@@ -94,7 +87,6 @@ SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
 
 
 def suffix_of(source: str | Path) -> str:
-    """Returns the ending of a file's name in lower case, before that of a compression."""
     return without_suffix(Path(source)).suffix.lower()
 
 
@@ -106,10 +98,6 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
       quoting: "csv" if cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
       columns: the names of the columns of a table whose first row has none of them; without any, the first row always
         has the names.
-
-    Raises:
-      UserError: a line is not a JSON object, a row has another number of cells than the first one, two columns have one
-        name, or the quotes of a cell are wrong.
     """
     suffix = suffix_of(path)
     if suffix in (".jsonl", ".ndjson"):

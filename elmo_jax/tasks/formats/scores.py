@@ -21,23 +21,19 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """The share of the predictions that are correct, in percent; 0 if nothing is predicted."""
         return percent(self.correct, self.predicted)
 
     @property
     def recall(self) -> float:
-        """The share of the gold annotation that is predicted, in percent; 0 if nothing is gold."""
         return percent(self.correct, self.gold)
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall, in percent; 0 if both are 0."""
         # This is the order of conlleval and srl-eval, so the result is rounded as theirs is.
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
     def metrics(self) -> dict[str, float]:
-        """Returns F1, precision and recall by name, F1 first."""
         return {"f1": self.f1, "precision": self.precision, "recall": self.recall}
 
 
@@ -81,12 +77,10 @@ def percent(part: float, whole: float) -> float:
 
 
 def accuracy(gold: Iterable[Hashable], predicted: Iterable[Hashable]) -> float:
-    """Returns the share of equal pairs, in percent."""
     right = [a == b for a, b in zip(gold, predicted, strict=True)]
     return percent(sum(right), len(right))
 
 
 def tag_accuracy(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
-    """Returns the share of words with the right tag over all sentences, in percent."""
     right = [a == b for tags, others in zip(gold, predicted, strict=True) for a, b in zip(tags, others, strict=True)]
     return percent(sum(right), len(right))

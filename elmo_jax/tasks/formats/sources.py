@@ -21,29 +21,18 @@ _SLICE = re.compile(r"(-?\d*):(-?\d*)")
 
 
 def read_part(task: Task[Any, Any], config: TaskConfig, name: str) -> list[Any]:
-    """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given.
-
-    Raises:
-      UserError: as `read_source`; or two examples of dev or test have one id.
-    """
+    """Returns the examples of `data.train`, `data.dev` or `data.test`; an empty list if no source is given."""
     sources: str = getattr(config.data, name)
     use: Use = "training" if name == "train" else "evaluation"
     examples = [example for source in listed(sources) for example in read_source(task, config, source, use)]
-    if name != "train" and task.ids_are_keys:
-        twice = repeated_id(examples)
-        if twice is not None:
-            expected = f"two examples with the id {twice!r}; remove one"
-            raise UserError(f"config.data.{name}: the sources {sources} have {expected}")
+    if name != "train" and task.ids_are_keys and (twice := repeated_id(examples)) is not None:
+        problem = f"the sources {sources} have two examples with the id {twice!r}"
+        raise UserError(f"config.data.{name}: {problem}; remove one")
     return examples
 
 
 def read_source(task: Task[Any, Any], config: TaskConfig, source: str, use: Use) -> list[Any]:
-    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`.
-
-    Raises:
-      UserError: the file or the dataset does not exist, the task cannot read it, it has no examples, or its words are
-        withheld or are not separated.
-    """
+    """Returns the examples of one source, a path or `tfds:NAME[:SPLIT]`; see `Task.read`."""
     if source.lower().startswith("tfds:"):
         examples = _read_tfds(task, config, source)
     else:
@@ -73,14 +62,10 @@ def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[A
 
     They are one if an example is a whole text, and otherwise one per sentence. Words are those of the training's texts
     or, if its files have words, those of the Moses tokenizer for `data.language`.
-
-    Raises:
-      UserError: a text is in a script without spaces between words.
     """
     if any(is_unspaced(text, are_words=False) for text in texts):
         raise UserError(UNSPACED)
-    split = task.splitter(config)
-    if split:
+    if split := task.splitter(config):
         words = tuple(map(split, texts))
         return [words if task.texts_per_example > 1 else words[0]]
     sentences = list(raw_sentences(texts[0].split("\n"), language=config.data.language))
@@ -110,8 +95,7 @@ def _read_tfds(task: Task[Any, Any], config: TaskConfig, source: str) -> list[An
     dataset, split = split_name(source)
 
     def check(source: str, features: Any) -> None:
-        missing = sorted(set(task.tfds_features) - set(features))
-        if missing:
+        if missing := sorted(set(task.tfds_features) - set(features)):
             expected = ", ".join(task.tfds_features)
             raise UserError(f"{source}: expected a dataset with the features {expected}; it has no {missing[0]}")
 
@@ -145,9 +129,6 @@ def files_of(source: str, endings: tuple[str, ...]) -> tuple[list[Path], slice]:
         `FOLDER[LIST]`, the files of the documents that are named in a file, one per line, as the lists of CoNLL-2012's
         splits are (`bc/cctv/00/cctv_0001`).
       endings: the endings of names.
-
-    Raises:
-      UserError: the folder has no such files, or not exactly one for a name in the list.
     """
     path, part = split_brackets(source)
     if not path.is_dir() or part == "":

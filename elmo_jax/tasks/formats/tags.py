@@ -39,9 +39,6 @@ def spans(tags: Sequence[str]) -> list[Span]:
     """Returns the spans of BIO or IOB1 tags as conlleval finds them, also if the tags are ill-formed.
 
     A span starts at every B, at an I after O and at an I of another type than the tag before.
-
-    Raises:
-      TagError: a tag is none of O, B-x and I-x.
     """
     result: list[Span] = []
     before = ""  # the type of the previous word's span; empty if it is in no span
@@ -56,16 +53,10 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> Scheme:
-    """Returns the notation of the tags of all sentences of a file; tags that are ill-formed in it may still be there.
-
-    Raises:
-      ValueError: some spans open with I, as in IOB1 only, and others with B where IOB1 has I.
-    """
+    """Returns the notation of the tags of all sentences of a file; raises `ValueError` if there is more than one."""
     marks = {tag[0] for tags in sentences for tag in tags if tag[1:2] == "-"}
-    if marks & {"E", "S"}:
-        return "bioes"
-    if marks & {"U", "L"}:
-        return "bioul"
+    if marks & set("ESUL"):
+        return "bioes" if marks & set("ES") else "bioul"
     opened = {"I": "", "B": ""}  # a tag that opens a span as IOB1 has it, and one as only BIO has it
     for tags in sentences:
         for before, tag in zip(("O", *tags), tags, strict=False):
@@ -77,13 +68,9 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> Scheme:
 
 
 def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Converts the tags of one sentence of a file to BIO.
+    """Converts the tags of one sentence of a file to BIO; raises `TagError` at one that its notation does not allow.
 
-    In the notation "iob1", B may also open a span that follows no other one, as in AllenNLP. In "bio", every span must
-    start with B.
-
-    Raises:
-      TagError: a tag is not one of the notation, or is not allowed at its position.
+    In the notation "iob1", B may also open a span that follows no other one, as in AllenNLP.
     """
     prefixes = _PREFIXES[scheme]
     if scheme == "iob1":
@@ -129,11 +116,7 @@ def brackets(tags: Sequence[str]) -> list[str]:
 
 
 def brackets_to_bio(cells: Sequence[str]) -> list[str]:
-    """Converts one column of brackets to BIO tags.
-
-    Raises:
-      TagError: a cell is none of `*`, `(x*`, `*)` and `(x*)`, a bracket has no partner, or brackets are nested.
-    """
+    """Converts one column of brackets, which are not nested, to BIO tags; raises `TagError`."""
     tags = []
     open_label = ""
     for position, cell in enumerate(cells):

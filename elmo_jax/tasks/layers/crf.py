@@ -32,11 +32,7 @@ class Transitions(NamedTuple):
 def log_likelihood(logits: jax.Array, tags: jax.Array, mask: jax.Array, transitions: jax.Array) -> jax.Array:
     """Returns the log-probabilities [B] of the given sequences among all; zero for a row without words.
 
-    Args:
-      logits: [B, T, N].
-      tags: int [B, T], arbitrary past a row's end.
-      mask: [B, T].
-      transitions: [N, N], the score of tag j after tag i.
+    The logits are [B, T, N], the tags int [B, T], and the transitions [N, N] the score of tag j after tag i.
     """
     rows = path_scores(logits, tags, mask, transitions) - log_partition(logits, mask, transitions)
     return jnp.where(mask.any(1), rows, 0.0)
@@ -106,18 +102,13 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
 
 
 def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
-    """Returns the transitions [N, N] for decoding: `forbidden` where `allowed_transitions` forbids them."""
     between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
     scores = ((between, transitions), (start, 0.0), (end, 0.0))
     return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))
 
 
 def bio_transitions(labels: Sequence[str]) -> Transitions:
-    """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero.
-
-    Raises:
-      UserError: a label is not a BIO tag.
-    """
+    """Returns scores for the rules of BIO alone: minus infinity if I-x does not follow B-x or I-x, otherwise zero."""
     for label in labels:
         if label != "O" and label[:2] not in ("B-", "I-"):
             raise UserError(f"tags: {label!r} is not a BIO tag; expected 'O', 'B-…' or 'I-…'")

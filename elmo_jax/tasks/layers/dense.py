@@ -24,7 +24,6 @@ those of AllenNLP's ESIM, Xavier-uniform input matrices, orthogonal recurrent ma
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns `a @ b` at full precision on accelerators too."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
@@ -68,7 +67,6 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Maps [..., D] to [..., F]."""
         size = inputs.shape[-1]
         if self.initial == "torch":
             kernel_init = bias_init = uniform(size**-0.5)

@@ -66,25 +66,16 @@ def gru_cell(z: jax.Array, state: State) -> State:
 def recurrence(
     cell: Cell,
     direction: Direction,
-    recurrent: jax.Array,
-    read: jax.Array,
+    recurrent: jax.Array,  # [H, N]
+    read: jax.Array,  # [T, B, Z], the pre-activations without the state, whose products go to the first N columns
     state: State,
-    real: jax.Array,
-    dropout: jax.Array | float,
+    real: jax.Array,  # [T, B, 1], true on words
+    dropout: jax.Array | float,  # [B, H], an already scaled mask on the hidden state that is fed back; 1 for none
 ) -> jax.Array:
     """Runs a cell over all steps, and returns the hidden states [T, B, H], zero at padding.
 
     The state does not change at padding, so that a row does not depend on it. All arrays can have one more axis before
     B or H, for several layers at once.
-
-    Args:
-      cell: the function of one step.
-      direction: the order of the steps.
-      recurrent: [H, N], the matrix of the hidden state.
-      read: [T, B, Z], the pre-activations without the state, whose products are added to the first N columns.
-      state: the state before the first step.
-      real: [T, B, 1], true on words.
-      dropout: [B, H], an already scaled mask on the hidden state that is fed back; 1 for no dropout.
     """
     return _forward(cell, direction, recurrent, read, state, real, dropout)[0]
 

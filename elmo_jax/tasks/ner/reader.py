@@ -24,18 +24,9 @@ _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of
 def read(
     path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error", word: int = 1, tag: int = 0
 ) -> list[TaggedSentence]:
-    """Reads a file of columns, by default the first of which is the word and the last its tag.
+    """Reads a file of columns, by default the first of which is the word and the last its tag; see `NERDataConfig`.
 
     A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
-
-    Args:
-      path: the file.
-      scheme: the notation of the tags: "iob1" for CoNLL-2003 as published, "bio" for WNUT-17; see `tags`. With "auto",
-        the tags of the file decide, and a line on stderr reports the notation.
-      empty_words: "error" to refuse a line whose word is empty, "skip" to leave it out of its sentence, and report
-        the number of such lines.
-      word: the column of the word, the first one being 1.
-      tag: the column of the tag; 0 for the last one.
     """
     examples: list[TaggedSentence] = []
     skipped = 0
@@ -89,11 +80,7 @@ def _check_columns(path: Path, sentences: Sequence[Sequence[list[str]]], word: i
 
 
 def read_scheme(source: object, scheme: AnyScheme, sentences: Sequence[Sequence[str]]) -> Scheme:
-    """Returns the notation of the tags of a source; with "auto", the tags decide, and a line on stderr reports it.
-
-    Raises:
-      UserError: the tags of the source are of more than one notation.
-    """
+    """Returns the notation of the tags of a source; with "auto", the tags decide, and a line on stderr reports it."""
     if scheme != "auto":
         return scheme
     try:

@@ -31,8 +31,6 @@ Sentences = Sequence[TaggedSentence]
 
 @dataclasses.dataclass(frozen=True)
 class NERModel:
-    """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
-
     layers: tuple[int, ...] = setting((200, 100), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of the units dropped at the input of every LSTM layer.")
     encoding: Encoding = setting("BIOUL", "The notation of spans as tags.")
@@ -53,10 +51,9 @@ class Tagger(nn.Module):
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes minus the log-likelihood of the gold tags summed over the batch, and the best tags.
+        """Computes minus the log-likelihood of the gold `tags` int [B, T], summed over the batch.
 
-        `arrays` has `tags` int [B, T], the gold tags, arbitrary past a row's end. Predicted are `tags` int32 [B, T],
-        the best that the encoding allows, -1 past a row's end.
+        Predicted are `tags` int32 [B, T], the best that the encoding allows, -1 past a row's end.
         """
         config = self.config
         inputs = Dropout(config.dropout, "variational")(text.vectors, deterministic=deterministic)  # [B, T, D]
@@ -75,8 +72,6 @@ class Tagger(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class NERDataConfig(TaskDataConfig):
-    """The sources of the annotated sentences and their notation."""
-
     scheme: AnyScheme = setting(
         "auto",
         "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio (also called IOB2) for WNUT-17, bioul"
@@ -88,8 +83,6 @@ class NERDataConfig(TaskDataConfig):
 
 
 class NER(TaggingTask[TaggedSentence]):
-    """Named entity recognition; its examples and predictions have BIO tags."""
-
     name = "ner"
     metric = "f1"
     spans_and_label = ("entities", "type")

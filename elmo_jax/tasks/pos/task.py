@@ -1,7 +1,5 @@
 """Implements part-of-speech tagging: its files, CoNLL-U and `.pos` of the Penn Treebank, and its model.
 
-The model has biLSTM layers and a softmax (the probe of the experiment `task_pos`).
-
 Shapes: B rows, T words of the longest row, D input features per word, W input features without ELMo, H units of
 both directions of the top layer, E numbers of the ELMo mix at the output, N tags.
 """
@@ -31,8 +29,8 @@ from elmo_jax.words import is_blank, split_words
 Column = Literal["upos", "xpos"]  # the tags of Universal Dependencies, or the treebank's own tags
 _COLUMNS = {"upos": 3, "xpos": 4}
 _WORD_NUMBER = re.compile(r"[1-9][0-9]*")
-_RANGE = re.compile(r"[1-9][0-9]*-[1-9][0-9]*")  # a token of several words: 3-4 for "don't", before "do" and "n't"
-_EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*")  # a word that is implied but not in the text, such as 8.1
+# A token of several words, such as 3-4 for "don't", before "do" and "n't"; or a word that is implied, such as 8.1.
+_NO_WORD = re.compile(r"[1-9][0-9]*-[1-9][0-9]*|[0-9]+\.[1-9][0-9]*")
 _NAME = re.compile(r"#\s*sent_id\s*=\s*(.*\S)\s*")
 _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
@@ -56,7 +54,7 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
             row = line.text.split("\t")
             if len(row) != 10:
                 raise error_at(path, line.number, f"expected 10 columns separated by tabs, found {len(row)}")
-            if _RANGE.fullmatch(row[0]) or _EMPTY_NODE.fullmatch(row[0]):
+            if _NO_WORD.fullmatch(row[0]):
                 continue
             if not _WORD_NUMBER.fullmatch(row[0]) or int(row[0]) != len(tokens) + 1:
                 raise error_at(path, line.number, f"expected word {len(tokens) + 1} of the sentence, found {row[0]!r}")
@@ -109,8 +107,6 @@ def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class POSModel:
-    """The sizes and the dropout of the tagger."""
-
     layers: tuple[int, ...] = setting((100,), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output.")
 
@@ -127,10 +123,7 @@ class SoftmaxTagger(nn.Module):
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes the mean cross-entropy over the words, and `probabilities` [B, T, N].
-
-        `arrays` has `tags` int [B, T], the gold tags, arbitrary past the end of a row.
-        """
+        """Computes the mean cross-entropy of the gold `tags` int [B, T], and `probabilities` [B, T, N]."""
         drop = Dropout(self.config.dropout)
         inputs = text.vectors  # [B, T, D]
         if text.words is not None:  # ELMo's units have been dropped by the mix already
@@ -147,15 +140,11 @@ class SoftmaxTagger(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class POSDataConfig(TaskDataConfig):
-    """The sources of the annotated sentences and their format."""
-
     format: Literal["conllu", "penn"] = setting("conllu", "The format: CoNLL-U, or .pos of the Penn Treebank.")
     column: Column = setting("upos", "The tags of CoNLL-U files that are used: universal or treebank-specific.")
 
 
 class POS(TaggingTask[TaggedSentence]):
-    """Part-of-speech tagging."""
-
     name = "pos"
     data = POSDataConfig()
     model = POSModel()

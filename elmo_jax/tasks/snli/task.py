@@ -68,8 +68,7 @@ class ESIM(nn.Module):
     ) -> TaskOutput:
         """Computes the loss and `probabilities` [B, classes]; `arrays` has `label` int [B].
 
-        The loss is the mean cross-entropy over the pairs with words, since the others only fill up the batch, plus,
-        unless deterministic, the penalty of the matrices.
+        Unless deterministic, the loss includes the penalty of the matrices.
         """
         a = self._encode(premise, deterministic)  # [B, N, A]
         b = self._encode(hypothesis, deterministic)  # [B, M, A]
@@ -126,21 +125,12 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
     `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
 
     The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
-    Each has a label or a tokenized sentence, to which `lines.unescape` is applied.
-
-    Args:
-      path: the file of records, or of labels.
-      quoting: "csv" if cells of a table with tabs may be in double quotes; see `lines.read_records`.
-      language: the ISO 639 code of the language of sentences without parses.
-      annotated: whether each record must have a label; otherwise labels are not read.
+    Each has a label or a tokenized sentence, to which `lines.unescape` is applied. Labels of records that need not be
+    `annotated` are not read.
     """
-    if path.name.startswith(_PARALLEL):
-        rows, annotated = _parallel(path), True
-    else:
-        rows = _records(path, quoting, language, annotated)
-    examples = []
-    without_label = 0
-    for number, name, label, texts in rows:
+    is_parallel, examples, without_label = path.name.startswith(_PARALLEL), [], 0
+    annotated = annotated or is_parallel
+    for number, name, label, texts in _parallel(path) if is_parallel else _records(path, quoting, language, annotated):
         if label == "-" and annotated:
             without_label += 1
             continue
@@ -155,7 +145,8 @@ def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated:
 
 def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> Iterator[Row]:
     # Most premises of SNLI occur three times.
-    tokens, leaves = functools.cache(functools.partial(tokenize, language=language)), functools.cache(_leaves)
+    tokens = functools.cache(functools.partial(tokenize, language=language))
+    leaves = functools.cache(lambda parse: [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")])
     for number, record in read_records(path, quoting, ("gold_label", "sentence1", "sentence2")):
         if not annotated:
             record = {"gold_label": "", **record}
@@ -177,15 +168,10 @@ def _parallel(labels: Path) -> Iterator[Row]:
     fewest, short = min((len(lines), i) for i, lines in enumerate(files))
     for path, lines in zip(paths, files, strict=True):
         if len(lines) > fewest:
-            message = f"{paths[short]} has no such line; the files must match line by line"
-            raise error_at(path, fewest + 1, message)
+            raise error_at(path, fewest + 1, f"{paths[short]} has no such line; the files must match line by line")
     for label, *texts in zip(*files, strict=True):
         words = tuple([unescape(word) for word in split_words(line.text)] for line in texts)
         yield label.number, "", label.text.strip(), words
-
-
-def _leaves(parse: str) -> list[str]:
-    return [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")]
 
 
 def tokenize(sentence: str, language: str = "en") -> list[str]:
@@ -195,14 +181,10 @@ def tokenize(sentence: str, language: str = "en") -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class SNLIDataConfig(TaskDataConfig):
-    """The sources of the annotated pairs and their format."""
-
     quoting: Quoting = setting("none", "Whether cells of tab-separated files may be in double quotes (csv).")
 
 
 class SNLI(ClassificationTask):
-    """Textual entailment between a premise and a hypothesis."""
-
     name = "snli"
     data = SNLIDataConfig()
     model = SNLIModel()

@@ -83,18 +83,13 @@ class SelfAttention(nn.Module):
 
 
 def softmax_with_null(scores: jax.Array, null: jax.Array) -> jax.Array:
-    """Returns the softmax over the last axis of `scores` [..., N] and one more score, `null` [], without its weight.
-
-    The weights therefore add up to less than 1.
-    """
+    """Returns the softmax over the last axis of `scores` [..., N] and one more score, `null` [], without its weight."""
     largest = lax.stop_gradient(jnp.maximum(scores.max(-1, keepdims=True), null))
     exponentials = jnp.exp(scores - largest)
     return exponentials / (exponentials.sum(-1, keepdims=True) + jnp.exp(null - largest))
 
 
 class SpanFinder(nn.Module):
-    """Finds the words of the context that answer the question."""
-
     config: SquadModel  # the settings of the model
 
     @nn.compact
@@ -103,10 +98,8 @@ class SpanFinder(nn.Module):
     ) -> TaskOutput:
         """Computes the loss, and the probabilities `start` and `end` [B, T] of the answer's first and last word.
 
-        The loss is the mean cross-entropy of the first words plus that of the last words over rows that have words.
-
         `arrays` has `answers` int32 [B, 2], the first and the last word of the gold answer, both inclusive. The
-        probabilities can be averaged over the models of an ensemble (paper, section 4) and are zero at padding.
+        probabilities are zero at padding.
         """
         units, mask = self.config.units, context.mask
         encoder = BiGRU(units, name="encoder")

@@ -32,9 +32,7 @@ _DOUBLE_QUOTES = frozenset(["``", "''", "“", "”"])
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The words of a text."""
-
-    words: list[str]  # the words, in which double quotes of every kind are `"`
+    words: list[str]  # in which double quotes of every kind are `"`
     starts: list[int]  # the position of each word's first character in the text, counted in code points
     ends: list[int]  # the position after each word's last character
 
@@ -45,10 +43,7 @@ class Tokens:
 
 
 def tokenize(text: str) -> Tokens:
-    """Splits English text of any number of sentences into words.
-
-    Sentences are found first, since a full stop is split off only at their ends: "Mr." and "U.S." stay whole elsewhere.
-    """
+    """Splits English text into words; a full stop is split off only at the end of a sentence ("Mr." stays whole)."""
     starts: list[int] = []
     ends: list[int] = []
     for chunk_start, chunk, ends_sentence in _chunks(text):
@@ -89,8 +84,6 @@ _WIDER = "first answers that begin or end inside a word; trained on as whole wor
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-    """A paragraph that questions are about."""
-
     title: str  # the title of the article
     text: str  # the text as in the file
     tokens: Tokens  # the words and their positions in the text
@@ -102,8 +95,6 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A question about a paragraph."""
-
     id: str  # the name of the question in the file, by which the official script finds a prediction
     paragraph: Paragraph  # the paragraph, which several questions share
     tokens: list[str]  # the words of the question
@@ -135,14 +126,10 @@ def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers:
 
     The span of an answer consists of the words that have a character of the answer. If the paragraph has another text
     at `answer_start`, which is counted in code points, the nearest occurrence of the answer is taken, and of two
-    equally near ones the first.
+    equally near ones the first. `path` and the `numbers` of the articles are for messages.
 
-    Args:
-      path: the file of the articles, for messages.
-      articles: the articles, each with `title` and `paragraphs`.
-      missing: "error" to refuse a question without an answer, or whose first answer is nowhere in its paragraph;
-        "skip" to leave it out; "unknown" to read no answers.
-      numbers: the number of each article, for messages.
+    With `missing` "error", a question without an answer, or whose first answer is nowhere in its paragraph, is refused;
+    with "skip" it is left out; and with "unknown" no answers are read.
     """
     counts = dict.fromkeys((_MOVED, _MISSING, _WIDER), 0)
     examples = []
@@ -156,8 +143,7 @@ def questions(path: Path, articles: Sequence[Any], missing: AnyMissing, numbers:
             for q, question in enumerate(_field(path, paragraph, "qas", list, here)):
                 example = _example(path, question, about, f"{here}.qas[{q}]", missing, counts)
                 examples += [example] if example else []
-    twice = repeated_id(examples)
-    if twice is not None:
+    if (twice := repeated_id(examples)) is not None:
         raise UserError(f"{path}: two questions have the id {twice!r}; ids must be unique, since answers refer to them")
     report(path, counts)
     return examples

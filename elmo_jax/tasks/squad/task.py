@@ -25,12 +25,10 @@ from elmo_jax.words import split_words
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A predicted answer."""
-
-    text: str  # the text of the answer as in the paragraph
+    text: str  # as in the paragraph
     start: int  # the position of the first character in the paragraph
     end: int  # the position after the last character
-    probability: float  # the probability of the first word times that of the last word
+    probability: float  # that of the first word times that of the last word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +43,6 @@ class SquadDataConfig(TaskDataConfig):
 
 
 class Squad(Task[Example, Prediction]):
-    """Question answering on paragraphs."""
-
     name = "squad"
     metric = "f1"
     data = SquadDataConfig()
@@ -134,19 +130,12 @@ class Squad(Task[Example, Prediction]):
 
 
 def most_probable_span(start: np.ndarray, end: np.ndarray, longest: int) -> tuple[int, int, float]:
-    """Returns the span with the largest product of the probabilities of its first and its last word.
+    """Returns the span with the largest product of the probabilities [T] that it starts and ends at a word.
 
-    Of equal products, the shortest span wins, and of equally short ones the first.
-
-    Args:
-      start: [T], the probability of each word to be the first of the answer.
-      end: [T], the probability of each word to be the last of the answer.
-      longest: the number of words of the longest span, at least 1.
-
-    Returns:
-      The first and the last word, both inclusive, and the product; it is taken in float64, where it cannot underflow.
+    Of equal products, the shortest span wins, and of equally short ones the first. The result is the first and the last
+    word, both inclusive, and the product.
     """
-    start, end = start.astype(np.float64), end.astype(np.float64)
+    start, end = start.astype(np.float64), end.astype(np.float64)  # in which the product cannot underflow
     best = (0, 0, -1.0)
     for extra in range(min(longest, len(start))):
         products = start[: len(start) - extra] * end[extra:]
@@ -161,10 +150,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(answer: str) -> str:
-    """Returns an answer in the form in which SQuAD 1.1's official script compares answers.
-
-    The order of the steps matters: "an-the" loses its hyphen first, so it becomes one word, which is not an article.
-    """
+    """Returns an answer in the form in which SQuAD 1.1's official script compares answers."""
+    # The hyphen of "an-the" goes first, so it becomes one word, which is not an article.
     without_punctuation = answer.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
 
@@ -180,11 +167,7 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """Returns the means over questions of `f1` and `exact_match` with the best gold answer of each, in percent.
-
-    Raises:
-      ValueError: the numbers of questions differ, or a question has no gold answer.
-    """
+    """Returns the means over questions of `f1` and `exact_match` with the best gold answer of each, in percent."""
     pairs = list(zip(predicted, gold, strict=True))
     exact = [normalize(answer) in map(normalize, answers) for answer, answers in pairs]
     return {

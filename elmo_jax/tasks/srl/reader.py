@@ -37,12 +37,8 @@ class Example(TaggedSentence):
 def read_columns(path: Path, layout: Layout) -> list[Example]:
     """Reads a file with one word per line and one column of brackets per predicate.
 
-    A predicate is a word with `(V` in a column of arguments. The column of lemmas is ignored.
-
-    Args:
-      path: the file.
-      layout: "conll2012" has eleven columns before those of the arguments and one, coreference, after them; "propbank"
-        (the files that PropBank releases as `gold_conll`) has eight before them and none after them.
+    A predicate is a word with `(V` in a column of arguments. "conll2012" has eleven columns before those of the
+    arguments and one, coreference, after them; "propbank" (its `gold_conll`) has eight before them and none after them.
     """
     before, after = _ARGUMENTS[layout]
     examples: list[Example] = []
@@ -55,8 +51,8 @@ def read_columns(path: Path, layout: Layout) -> list[Example]:
             try:
                 tags = brackets_to_bio([row[column] for row in rows])
             except TagError as error:
-                message = f"column {column + 1}: {error.reason}"
-                raise error_at(path, block[error.position].number, message) from None
+                line = block[error.position]
+                raise error_at(path, line.number, f"column {column + 1}: {error.reason}") from None
             if "B-V" in tags:
                 of_sentence.append(Example(tokens, tags, sentences, tags.index("B-V")))
             else:

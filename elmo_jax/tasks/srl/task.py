@@ -41,8 +41,6 @@ class SRLModel:
 
 
 class RoleTagger(nn.Module):
-    """Tags the arguments of one predicate per row."""
-
     config: SRLModel
     tags: Sequence[str]  # the BIO tags in the order of their ids
 
@@ -50,8 +48,7 @@ class RoleTagger(nn.Module):
     def __call__(self, sentence: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
         """Computes the loss, `log_probabilities` [B, T, N], and the best `tags` int32 [B, T], -1 at padding.
 
-        `arrays` has `flags` int32 [B, T], 1 for the predicate, and `tags` int32 [B, T], the gold tags, arbitrary at
-        padding.
+        `arrays` has `flags` int32 [B, T], 1 for the predicate, and the gold `tags` int32 [B, T].
         """
         config = self.config
         flags = nn.Embed(2, config.flag_dim, embedding_init=nn.initializers.glorot_uniform(), name="flag")
@@ -80,8 +77,6 @@ def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array)
 
 
 class Argument(NamedTuple):
-    """An argument of a predicate."""
-
     label: str  # the role, such as ARG0, ARGM-TMP or R-ARG1; also V, the predicate itself
     pieces: tuple[tuple[int, int], ...]  # the first and the last word of each piece of the argument
 
@@ -105,12 +100,7 @@ def arguments(tags: Sequence[str]) -> list[Argument]:
 
 
 def evaluate(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> LabelScores:
-    """Counts the arguments whose label and pieces are all right, given the gold and predicted BIO tags per predicate.
-
-    Raises:
-      ValueError: the numbers of predicates, or of the words of a predicate's sentence, differ.
-      TagError: a tag is none of O, B-x and I-x.
-    """
+    """Counts the arguments whose label and pieces are all right, from the gold and predicted BIO tags per predicate."""
     pairs = list(zip(gold, predicted, strict=True))
     if any(len(a) != len(b) for a, b in pairs):
         raise ValueError("a predicate has other numbers of gold and of predicted tags")
@@ -132,16 +122,12 @@ def proposition_lines(words: Sequence[str], predicates: Sequence[int], tags: Seq
 
 @dataclasses.dataclass(frozen=True)
 class SRLDataConfig(TaskDataConfig):
-    """The sources of the annotated predicates and their format."""
-
     format: Literal["conll2012", "propbank", "bio"] = setting(
         "conll2012", "The format: columns of CoNLL-2012 or PropBank's gold_conll, or lines of BIO tags."
     )
 
 
 class SRL(TaggingTask[Example]):
-    """Semantic role labelling of given predicates, whose frames are BIO tags."""
-
     name = "srl"
     metric = "f1"
     spans_and_label = ("arguments", "role")
@@ -193,22 +179,17 @@ class SRL(TaggingTask[Example]):
         The first column has the predicates as words, and sentences without a predicate are left out. srl-eval compares
         it with a file of gold frames of the same form: the result of this function for the gold tags.
         """
-        lines: list[str] = []
-        positions: list[int] = []
-        tags: list[Tags] = []
-        following = [*examples[1:], None][: len(examples)]
-        for example, after, prediction in zip(examples, following, predictions, strict=True):
-            positions.append(example.predicate)
-            tags.append(prediction)
+        frames: list[tuple[list[str], dict[int, Tags]]] = []  # of each sentence, by the position of the predicate
+        before: Example | None = None
+        for example, prediction in zip(examples, predictions, strict=True):
+            same = before and (before.sentence, before.tokens) == (example.sentence, example.tokens)
             # Files may give one position two frames, for which the format has no room; the second one begins another
             # sentence.
-            if not (
-                after
-                and (after.sentence, after.tokens) == (example.sentence, example.tokens)
-                and after.predicate > example.predicate
-            ):
-                lines += proposition_lines(example.tokens, positions, tags)
-                positions, tags = [], []
+            if not (before and same and before.predicate < example.predicate):
+                frames.append((example.tokens, {}))
+            frames[-1][1][example.predicate] = prediction
+            before = example
+        lines = [line for words, tags in frames for line in proposition_lines(words, [*tags], [*tags.values()])]
         return "".join(f"{line}\n" for line in lines)
 
     def from_words(self, texts: Sequence[list[str]], labels: Labels) -> list[Example]:

@@ -85,10 +85,7 @@ class BCN(nn.Module):
 
     @nn.compact
     def __call__(self, text: Embedded, arrays: Mapping[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:
-        """Computes the mean cross-entropy over the rows with words, and `probabilities` [B, classes].
-
-        `arrays` has `label` int [B]. A row without words only fills up the batch.
-        """
+        """Computes the mean cross-entropy of `label` int [B] over rows with words, and `probabilities` [B, classes]."""
         config, mask = self.config, text.mask
         inputs = Dropout(config.input_dropout)(text.vectors, deterministic=deterministic)  # [B, T, D]
         inputs = jax.nn.relu(dense.Dense(config.pre_encoder, name="pre_encoder")(inputs))
@@ -174,15 +171,10 @@ def read_texts(
     quoting: Quoting = "none",
     annotated: bool = True,
 ) -> list[ClassifiedTexts]:
-    """Reads one example per record, whose field `id`, if there is one, names it.
+    """Reads one example per record of `lines.read_records`, whose field `id`, if there is one, names it.
 
-    Args:
-      path: a file of `lines.read_records`.
-      text: the field or column of the text, which in JSON may be a list of words.
-      label: the field or column of the label, which may be a whole number; spaces around it do not count.
-      split: the function that splits a text into words; see `splitter`.
-      quoting: whether cells of tab-separated files may be in double quotes.
-      annotated: whether each record must have a label.
+    The field `text` is split into words by `split`, or in JSON may be a list of words. The field `label`, which must be
+    there if the records are `annotated`, may be a whole number; spaces around it do not count.
     """
     examples = []
     for number, record in read_records(path, quoting):
@@ -199,7 +191,6 @@ def read_texts(
 
 
 def splitter(words: Words, language: str = "en") -> Callable[[str], list[str]]:
-    """Returns what splits a text into words: Moses ("moses"), or the spaces in it ("spaces")."""
     if words == "spaces":
         return lambda text: split_words(text.replace("\r", " ").replace("\n", " "))
     return lambda text: [word for sentence in raw_sentences(text.splitlines(), language=language) for word in sentence]
@@ -207,8 +198,6 @@ def splitter(words: Words, language: str = "en") -> Callable[[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class SSTDataConfig(TaskDataConfig):
-    """The files of trees and the examples that are taken from them, or files with labels of your own."""
-
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(4, "The minimum words of a training phrase; AllenNLP has 1.", least=1)
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
@@ -218,8 +207,6 @@ class SSTDataConfig(TaskDataConfig):
 
 
 class SST(ClassificationTask):
-    """Classification of sentences: the five classes of the treebank, or those of the training examples."""
-
     name = "sst"
     data = SSTDataConfig()
     model = SSTModel()
