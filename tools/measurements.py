@@ -30,7 +30,7 @@ BEGAN = time.perf_counter()  # before JAX is imported
 CANDIDATES: dict[str, tuple[tuple[str, str], ...]] = {
     "as it is": (),
     "the sum for the bias after the loop": (
-        ("before, d_bias + d_z.sum(0)), _written(", "before, d_bias), _written("),
+        ("before, d_bias + d_z.sum(0)), written", "before, d_bias), written"),
         ('d_params = {"kernel"', 'd_params = {"bias": d_z.astype(jnp.float32).sum((0, 1)), "kernel"'),
         ('{**d_params, "bias": d_bias}', "d_params"),
     ),
