@@ -55,6 +55,8 @@ def of_machine(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError | AssertionError) and frames and frames[-1].filename.endswith("xla_bridge.py"):
         asked = os.environ.get("JAX_PLATFORMS", "")
         reason = str(error).partition(" (set JAX_PLATFORMS")[0].rstrip(".") or "JAX has no such backend here"
+        if "process_index" in reason:
+            return "JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in XLA_FLAGS is 0; expected 1 or more"
         return f"JAX_PLATFORMS={asked}: {reason}; set it to a platform of this machine, such as cpu, or unset it"
     return None
 

@@ -4,7 +4,7 @@ Shapes: N words of the text, Q queries, F numbers per vector, k neighbours.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,17 +95,22 @@ def nearest(
     vectors [forward; backward] of a layer are compared (the paper takes layer 2), which `folder` keeps as float16 for
     later calls. A query need not be in the text.
     """
-    distinct, uses = list(dict.fromkeys(filter(None, sentences))), list(_uses(sentences))
+    distinct = list(dict.fromkeys(filter(None, sentences)))
+    ends = np.cumsum([len(words) for words in distinct])
     asked = _unit_vectors(bilm, queries, layer)  # [Q, F]
     stored = LayerCache(make(folder, bilm, distinct, "float16").files)
-    cosines, end = np.empty((len(queries), len(uses)), np.float32), 0  # [Q, N]
-    with Progress("comparing", "words", len(uses)) as progress:
-        for words in distinct:
+    cosines = np.empty((len(queries), int(ends[-1]) if distinct else 0), np.float32)  # [Q, N]
+    with Progress("comparing", "words", cosines.shape[1]) as progress:
+        for words, end in zip(distinct, ends.tolist(), strict=True):
             vectors = unpack_layers(stored[words][None], bilm.config, np)[0, layer]
-            start, end = end, end + len(words)
-            cosines[:, start:end] = asked @ _unit(vectors).T
+            cosines[:, end - len(words) : end] = asked @ _unit(vectors).T
             progress.add(len(words))
-    return [_ranked(query, each, uses, number) for query, each in zip(queries, cosines, strict=True)]
+
+    def use(row: int) -> Occurrence:  # made only for those that are ranked, since a text may have millions of words
+        words = distinct[sentence := int(np.searchsorted(ends, row, "right"))]
+        return Occurrence(words, row - int(ends[sentence]) + len(words))
+
+    return [_ranked(query, each, use, number) for query, each in zip(queries, cosines, strict=True)]
 
 
 def nearest_uses(
@@ -120,13 +125,13 @@ def nearest_uses(
     uses = [use for use in _uses(sentences) if use.word.lower() in forms]
     vectors = _unit_vectors(bilm, [*queries, *uses], layer)
     cosines = vectors[: len(queries)] @ vectors[len(queries) :].T
-    return [_ranked(query, each, uses, number, True) for query, each in zip(queries, cosines, strict=True)]
+    return [_ranked(query, each, uses.__getitem__, number, True) for query, each in zip(queries, cosines, strict=True)]
 
 
 def _ranked(
-    query: Occurrence, cosines: np.ndarray, uses: Sequence[Occurrence], number: int, same_word: bool = False
+    query: Occurrence, cosines: np.ndarray, use: Callable[[int], Occurrence], number: int, same_word: bool = False
 ) -> list[Neighbour]:
-    ranked = (Neighbour(float(cosines[row]), uses[row]) for row in np.argsort(-cosines, kind="stable"))
+    ranked = (Neighbour(float(cosines[row]), use(row)) for row in map(int, np.argsort(-cosines, kind="stable")))
     others = (one for one in ranked if one.occurrence.words != query.words)
     word = query.word.lower()
     return list(itertools.islice((o for o in others if not same_word or o.occurrence.word.lower() == word), number))

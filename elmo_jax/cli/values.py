@@ -5,6 +5,7 @@ import functools
 import glob
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from elmo_jax.settings import LARGEST_INTEGER, Range
 AnyPath = TypeVar("AnyPath", Path, epath.Path)
 
 LONGEST = 1200  # the most characters of a message
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")  # Python itself would read 1_0 as 10
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,9 +52,9 @@ def number(least: float | None = None, most: float | None = None) -> Callable[[s
 
 def _parsed(kind: Callable[[str], float], allowed: Range, text: str) -> Any:
     try:
-        value = kind(text)
+        value = kind(text) if kind is float or _WHOLE.fullmatch(text) else math.nan  # which is in no range
     except ValueError:
-        value = math.nan  # which is in no range
+        value = math.nan
     if value not in allowed:
         expected = str(allowed).replace("number", "whole number" if kind is int else "number")
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text[:40]!r}")
@@ -60,7 +62,6 @@ def _parsed(kind: Callable[[str], float], allowed: Range, text: str) -> Any:
 
 
 def _path(function: Callable[[str], AnyPath]) -> Callable[[str], AnyPath]:
-
     def parse(text: str) -> AnyPath:
         if text == "-":
             hint = "which is no standard stream here; a file '-' is ./-"
@@ -88,14 +89,17 @@ downloaded = _path(lambda name: files.local(_fetched(name)))
 def output(text: str) -> Path:
     """Returns the path of a file to be written, whose folder must exist, so that nothing is computed in vain."""
     path = local(text)
-    if os.path.isdir(path):
-        raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
-    if not os.path.isdir(path.parent):
-        raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
-    # An existing file is replaced, which needs the permission to write into its folder; a device is not.
-    is_device = os.path.exists(path) and not os.path.isfile(path)
-    if not os.access(path if is_device else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
+    try:
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
+        if not path.parent.is_dir():
+            raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
+        # An existing file is replaced, which needs the permission to write into its folder; a device is not.
+        is_device = path.exists() and not path.is_file()
+        if not os.access(path if is_device else path.parent, os.W_OK):
+            raise argparse.ArgumentTypeError(f"no permission to write {text!r}")
+    except OSError as error:  # such as too long a name
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written ({error.strerror})") from None
     return path
 
 

@@ -140,8 +140,8 @@ def _made_from(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tupl
 
 def _is_complete(out: Path, job: str, format: Format) -> bool:
     """Returns whether the output is the whole result of a job; process 0 looks at it."""
-    there = is_primary() and out.exists()
     with _together(out):
+        there = is_primary() and out.exists()
         if there:
             written = None
             with contextlib.suppress(OSError, ValueError):

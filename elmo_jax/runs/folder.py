@@ -111,7 +111,12 @@ def _changed(workdir: epath.Path, config: Any, metadata: dict[str, Any]) -> dict
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
-    return "; ".join(f"{key} was {old!r:.80} and is now {new!r:.80}" for key, (old, new) in changed.items())
+    return "; ".join(f"{key} was {_short(old)} and is now {_short(new)}" for key, (old, new) in changed.items())
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def read_config_file(workdir: epath.Path) -> dict[str, Any]:

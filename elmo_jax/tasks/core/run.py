@@ -85,7 +85,10 @@ def train_task(
 
 
 def _digest(examples: Sequence[Any]) -> str:
-    return hashlib.sha256("".join(map(repr, examples)).encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _scores(trainer: Trainer, models: Sequence[Model], folder: epath.Path | None = None) -> dict[str, dict[str, float]]:
