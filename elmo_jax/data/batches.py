@@ -18,16 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from etils import epy
 
 from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.lexicon import UNKNOWN_ID
 from elmo_jax.data.windows import Array, BlockSource, DistinctWords, Share, Window, both_directions
 from elmo_jax.errors import UserError
-
-with epy.lazy_imports():  # of a second, which embeddings and task models do not need
-    import grain
 
 Item = TypeVar("Item")
 
@@ -107,6 +103,8 @@ class MixedBlocks:
     """
 
     def __init__(self, blocks: BlockSource, mixed: Sequence[Portion], seed: int) -> None:
+        import grain  # takes a while, and neither embeddings nor task models need it
+
         text: Any = grain.MapDataset.source(blocks).seed(seed)
         self._sources = [text[p.blocks.start : p.blocks.stop].shuffle().repeat() for p in mixed]
         self._numbers = [portion.number for portion in mixed]
@@ -153,6 +151,8 @@ class TrainingBatches(Iterator[TrainingBatch]):
         step: int = 0,
     ):
         """Opens the text at a position [B, 2], see `TrainingBatch`; the negatives depend on the number `step`."""
+        import grain
+
         dataset: Any = grain.MapDataset.source(blocks)
         self._blocks: Any = dataset.seed(settings.data_seed).shuffle().repeat()  # shuffled again in each epoch
         if settings.mixed:
