@@ -92,6 +92,8 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
+    """The text that the biLM is trained on."""
+
     corpus: str = setting("data/corpus", "The folder that `elmo-jax prepare` wrote.")
     seed: int = setting(0, "The random seed for the order of the blocks.", least=0)
     mixture: tuple[tuple[str, float], ...] = setting(
@@ -130,6 +132,8 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
+    """The training of the biLM."""
+
     batch_size: int = setting(384, "The number of rows over all devices; bilm-tf has 128 on each of 3.", least=1)
     accumulate: int = setting(
         1, "The number of groups of rows that a device trains in turn in a step, which takes less memory.", least=1
@@ -191,6 +195,8 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
+    """The checkpoints that a run can resume from."""
+
     every: int = setting(5_000, "The number of steps between two checkpoints.", least=1)
     minutes: float = setting(15.0, "The minutes after which a checkpoint comes earlier; 0: never.", least=0, most=1e6)
     keep_every: int = setting(0, "The number of steps between checkpoints that are kept forever; 0: none.", least=0)
@@ -225,6 +231,8 @@ class FinetuneConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    """All settings of one experiment."""
+
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()

@@ -30,6 +30,7 @@ def quiet_without_tpu() -> None:
 
 
 def cache_folder() -> Path:
+    """Returns the user's folder of what can be downloaded or computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo_jax"
 
 

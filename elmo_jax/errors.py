@@ -25,6 +25,7 @@ _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (requ
 
 
 def reason_of(error: BaseException) -> str:
+    """Returns why something failed in one line: the operating system's words, or the type and the message."""
     if number := ERROR_NUMBER.search(str(error)):
         return os.strerror(int(number[1]))
     text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
@@ -62,6 +63,7 @@ def of_machine(error: BaseException) -> str | None:
 
 
 def exit_status(error: BaseException) -> int:
+    """Returns the command's exit status for the exception that ended it."""
     if isinstance(error, UserError) or of_machine(error):
         return 2
     if isinstance(error, PeerLost):

@@ -70,6 +70,7 @@ def parse_path(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
+    """Returns a path on this machine; raises `UserError` as `parse_path`, and for a path in a bucket."""
     parsed = parse_path(path)
     if in_bucket(parsed):
         raise UserError(f"expected a path on this machine, got {os.fspath(path)!r}")
@@ -91,6 +92,7 @@ def named(text: str) -> tuple[str, str]:
 
 
 def absolute(path: str | os.PathLike[str]) -> epath.Path:
+    """Returns the absolute path; raises `UserError` as `parse_path`."""
     parsed = parse_path(path)
     return parsed if in_bucket(parsed) else epath.Path(os.path.abspath(parsed))
 
@@ -112,6 +114,7 @@ def in_bucket(path: str | os.PathLike[str]) -> bool:
 
 
 def make_folder_of(path: AnyPath) -> None:
+    """Makes the folder that a file is to be written in, or raises `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,10 +122,12 @@ def make_folder_of(path: AnyPath) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
+    """Writes a text file in UTF-8, completely or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: AnyPath, value: Any) -> None:
+    """Writes a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -159,6 +164,7 @@ def digest_of(value: Any) -> str:
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
+    """Writes a file, completely or not at all."""
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
@@ -199,6 +205,7 @@ def writing(path: AnyPath) -> Iterator[None]:
 
 
 def shown_bytes(size: float) -> str:
+    """Returns a number of bytes for a person to read."""
     unit, name = (1e9, "GB") if size >= 1e9 else (1e6, "MB") if size >= 1e6 else (1e3, "kB")
     return f"{size / unit:,.1f} {name}"
 

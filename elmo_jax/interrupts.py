@@ -84,6 +84,7 @@ def end_of_command() -> None:
 
 
 def leave_after(number: int) -> NoReturn:
+    """Ends the process with the line and the status of a signal."""
     what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
     leave(what + kept(), 128 + number)
 
@@ -100,6 +101,7 @@ def leave(message: str, status: int) -> NoReturn:
 
 
 def keep(folder: Path) -> None:
+    """Makes the line of a signal say that a folder has the work so far, if the folder is still there."""
     global _kept
     _kept = folder
 

@@ -70,6 +70,7 @@ def fraction(default: Any, sentence: str) -> Any:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
+    """Returns a dataclass of settings as nested dicts, in the form that is written to JSON."""
     return dataclasses.asdict(config)
 
 
@@ -162,6 +163,7 @@ def _tuple(value: Any, expected: Any, where: str) -> tuple[Any, ...]:
 
 
 def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any], Any]]:
+    """Yields the dotted key, the value, the field and the type of every setting."""
     types = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

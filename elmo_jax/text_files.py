@@ -77,6 +77,7 @@ def position_on_disk(file: IO[bytes]) -> int:
 
 
 def without_suffix(path: AnyPath) -> AnyPath:
+    """Returns the path that a file would have if it were not compressed."""
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
@@ -109,6 +110,7 @@ class Line(NamedTuple):
 
 
 def error_at(path: AnyPath, number: int, message: str) -> UserError:
+    """Returns the error about one line of a file; the caller raises it."""
     return UserError(f"{path}, line {number}: {message}")
 
 

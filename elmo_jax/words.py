@@ -11,4 +11,5 @@ def split_words(text: str) -> list[str]:
 
 
 def is_blank(text: str) -> bool:
+    """Returns whether a line has no word."""
     return not text.strip(" \t")

@@ -130,6 +130,7 @@ def test_other_errors_have_a_traceback(monkeypatch) -> None:
         ),
         ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
         ({"XLA_FLAGS": "xla_foo"}, 'elmo-jax: XLA_FLAGS: Could not open file "xla_foo"'),
+        ({"JAX_NUM_CPU_DEVICES": "0"}, "elmo-jax: JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in"),
         (
             {"XLA_FLAGS": "--xla_cpu_enable_fast_math=maybe"},
             "elmo-jax: XLA_FLAGS: Couldn't interpret value maybe for flag",

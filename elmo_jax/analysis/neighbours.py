@@ -25,6 +25,8 @@ _BLANK = "…"
 
 
 class Occurrence(NamedTuple):
+    """A word in its sentence."""
+
     words: Words
     position: int
 
@@ -41,6 +43,8 @@ class Occurrence(NamedTuple):
 
 
 class Neighbour(NamedTuple):
+    """An occurrence, and the cosine between its vector and that of the query."""
+
     cosine: float
     occurrence: Occurrence
 

@@ -31,6 +31,8 @@ _WORK = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
+    """The report about a compiled step."""
+
     title: str  # the name of the experiment
     config: Config
     target: Target

@@ -21,6 +21,8 @@ _SLICES = {"dynamic-slice", "slice", "gather"}
 
 
 class Collective(NamedTuple):
+    """One exchange between devices."""
+
     kind: str
     payload_bytes: int  # those of an all-reduce's sum, of an all-gather's result, or else of a chip's input
     devices: int  # those that take part
@@ -154,6 +156,7 @@ def _collective(
 
 
 def traffic(program: HloModule, where: Computation, instruction: Instruction) -> int:
+    """Returns the bytes that an instruction reads from and writes to the main memory."""
     if instruction.opcode in _FREE or any(f'"{name}"' in instruction.attributes for name in _FREE_CALLS):
         return 0
     if instruction.opcode in ("copy-done", "slice-done"):

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
+    """The shape of one array."""
+
     dtype: str  # XLA's name of the type: f32, bf16, s32
     dims: tuple[int, ...]
     space: int = 0  # the memory space: 0 is the main memory; on a TPU the others are on the chip itself
@@ -24,6 +26,8 @@ class Array(NamedTuple):
 
 
 class Instruction(NamedTuple):
+    """An instruction, which is one line of a computation."""
+
     name: str
     opcode: str
     arrays: tuple[Array, ...]  # its result; a nested tuple is flattened
@@ -52,6 +56,8 @@ class Instruction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
+    """A computation, which is a function of the program."""
+
     name: str
     instructions: dict[str, Instruction]  # by name, in the order of the text
     root: Instruction
@@ -74,6 +80,8 @@ class Computation:
 
 
 class HloModule(NamedTuple):
+    """A compiled program."""
+
     computations: dict[str, Computation]
     entry: Computation
     devices: int
@@ -85,6 +93,7 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^}]*)\})?")
 
 
 def parse(text: str) -> HloModule:
+    """Parses the text of a program. Raises `ValueError` if it is not an HLO program."""
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     lines: list[Instruction] = []

@@ -37,6 +37,8 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Chip(NamedTuple):
+    """The published data of one kind of chip."""
+
     usable: float  # the bytes of the main memory that a program can use
     rates: dict[str, float]  # per second: bf16 operations, bytes of the main memory, and bytes sent to other chips
     slices: tuple[str, ...]  # the shapes of the slices
@@ -56,12 +58,16 @@ CHIPS = {
 
 
 class Target(NamedTuple):
+    """The devices to compile for."""
+
     topology: str
     devices: Sequence[jax.Device]
     chip: Chip | None  # None for CPUs, whose rates are not published
 
 
 class Compiled(NamedTuple):
+    """A compiled step, or the compiler's report that it does not fit."""
+
     text: str  # of the program; empty if it does not fit
     memory: dict[str, int]  # the bytes on one device: each part of the arguments, the temporaries and the program
     seconds: float  # that the compilation took

@@ -111,6 +111,7 @@ def _history(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def export_file(path: str | os.PathLike[str]) -> epath.Path:
+    """Returns the file of an export that is given as that file, `….safetensors`, or as its folder."""
     folder = files.absolute(path)
     return folder if folder.suffix == SUFFIX else folder / NAME
 

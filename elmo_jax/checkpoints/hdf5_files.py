@@ -69,6 +69,7 @@ def check_fits(declared_bytes: int, path: Path) -> None:
 
 
 def stored_bytes(dataset: h5py.Dataset) -> int:
+    """Returns the number of bytes of a dataset's data, as its shape and type say."""
     return dataset.dtype.itemsize * math.prod(dataset.shape)
 
 

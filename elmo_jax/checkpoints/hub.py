@@ -35,6 +35,7 @@ _PART = 1 << 20  # bytes
 
 
 def is_url(source: str | os.PathLike[str]) -> bool:
+    """Returns whether a source is named by a URL that can be downloaded."""
     return os.fspath(source).lower().startswith(("https://", "http://"))
 
 

@@ -26,10 +26,12 @@ def parameter_shapes(model: ModelConfig, vocabulary_size: int | None = None) -> 
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the leaves of a nested dict by their key paths, joined by `/`."""
     return traverse_util.flatten_dict(tree, sep="/")
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the plain nested dict that `flatten` turns into `flat`."""
     return traverse_util.unflatten_dict(flat, sep="/")
 
 

@@ -23,6 +23,8 @@ _STEP_METADATA = "_CHECKPOINT_METADATA"
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
+    """The contents that a checkpoint folder must have."""
+
     step: int
     score: float | None  # lower for a better state, such as the held-out perplexity of a biLM; None if not measured
     files: dict[str, tuple[int, int]]  # path in the folder -> (bytes, CRC-32)
@@ -36,6 +38,7 @@ def describe(folder: epath.Path, step: int, score: float | None) -> Manifest:
 
 
 def write(folder: epath.Path, manifest: Manifest) -> None:
+    """Writes the manifest, completely or not at all."""
     write_checksummed_json(folder / NAME, dataclasses.asdict(manifest))
 
 

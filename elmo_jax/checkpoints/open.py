@@ -144,4 +144,5 @@ def run_of(source: BiLMSource) -> epath.Path | None:
 
 
 def is_run(path: Path) -> bool:
+    """Returns whether a path is the folder of a run."""
     return (files.absolute(path) / "config.json").is_file()

@@ -36,6 +36,7 @@ def stored_rows(vocabulary_size: int) -> int:
 
 
 def rows_of(words: jax.Array, vocabulary_size: int) -> jax.Array:
+    """Returns the row of each word."""
     return words % GROUPS * group_size(vocabulary_size) + words // GROUPS
 
 

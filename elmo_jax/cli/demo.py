@@ -13,6 +13,7 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands) -> None:
+    """Adds the command `demo`."""
     parser = commands.add_parser(
         "demo",
         help="try models on a page in the browser",

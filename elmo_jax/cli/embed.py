@@ -10,6 +10,7 @@ from elmo_jax.words import split_words
 
 
 def add_command(commands: shared.Commands) -> None:
+    """Adds the commands `embed` and `neighbours`."""
     parser = commands.add_parser(
         "embed",
         help="write the vectors of sentences or words to HDF5 or NumPy files",

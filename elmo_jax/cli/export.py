@@ -11,6 +11,7 @@ from elmo_jax.errors import UserError
 
 
 def add_command(commands: Commands) -> None:
+    """Adds the commands `export` and `export-hdf5`."""
     parser = commands.add_parser(
         "export",
         help="write a biLM for use elsewhere",

@@ -33,10 +33,12 @@ def add_choice(parser: argparse._ActionsContainer, name: str, choices: tuple[str
 
 
 def add_whole(parser: argparse._ActionsContainer, name: str, least: int, default: int, help: str) -> None:
+    """Adds an option that takes a whole number of at least `least`."""
     parser.add_argument(name, type=whole(least), default=default, metavar="N", help=f"{help} (default: %(default)s)")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and `--workdir` of a training."""
     parser.add_argument("--config", type=local, required=True, metavar="FILE", help="the Python file of the experiment")
     parser.add_argument("--workdir", type=anywhere, metavar="DIR", help="the run's folder (default: runs/NAME_OF_FILE)")
 
@@ -48,6 +50,7 @@ def run_of(options: argparse.Namespace, prefix: str) -> tuple[str, epath.Path]:
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for reading text."""
     format = (
         "lines: one tokenized sentence per line. The others are running text, which is split and tokenized: raw:"
         " paragraphs separated by blank lines; documents: one paragraph per line, and a blank line after each document;"
@@ -66,12 +69,14 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 
 def text_options(options: argparse.Namespace) -> "TextOptions":
+    """Returns the values of the options that `add_text_options` added."""
     from elmo_jax.data.prepare.options import TextOptions
 
     return TextOptions(options.format, options.field, options.errors, options.language)
 
 
 def add_split_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for preparing text."""
     fraction = "fraction of the documents that is held out (default: 0.05, or 0 with --heldout)"
     parser.add_argument("--heldout-fraction", type=number(0, 1), metavar="X", help=fraction)
     heldout = "texts to hold out; files that are also among the sources are excluded from training"
@@ -81,6 +86,7 @@ def add_split_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of commands that run on several hosts; `connection` enters what they describe."""
     group = parser.add_argument_group(
         "several hosts",
         "Start the same command on every host. TPU pods, Slurm, Open MPI and Kubernetes are detected automatically;"
@@ -94,6 +100,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def connection(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which this process is connected to the others."""
     return connected(options.coordinator, options.processes, options.process, options.heartbeat)
 
 
@@ -112,6 +119,7 @@ def add_model_options(parser: argparse.ArgumentParser, option: str | None = None
 
 
 def model_source(options: argparse.Namespace) -> "BiLMSource":
+    """Returns the biLM that `add_model_options` added, in the form that `open_bilm` takes."""
     if vocabulary := getattr(options, "vocab", None):
         return options.options, options.model, vocabulary
     return options.model if options.options is None else (options.options, options.model)

@@ -8,6 +8,7 @@ from elmo_jax.files import write_text
 
 
 def add_command(commands: shared.Commands) -> None:
+    """Adds the commands `prepare` and `tokenize`."""
     parser = commands.add_parser(
         "prepare",
         help="prepare a training corpus from text",

@@ -18,6 +18,7 @@ VOCABULARY_SIZE, WORD_TYPES = 793_471, 2_500_000
 
 
 def add_command(commands: Commands) -> None:
+    """Adds the commands `settings` and `compile`."""
     parser = commands.add_parser(
         "settings",
         help="list every setting of an experiment",

@@ -20,6 +20,7 @@ TEXT = ("", ".txt", ".text", ".md")  # the endings of files that may be running 
 
 
 def add_command(commands: Commands) -> None:
+    """Adds the command `task` with its three subcommands."""
     task = commands.add_parser(
         "task",
         help="train, evaluate and use a task model",

@@ -10,6 +10,7 @@ from elmo_jax.files import write_json, write_text
 
 
 def add_command(commands: shared.Commands) -> None:
+    """Adds the commands `pretrain`, `finetune` and `evaluate`."""
     parser = commands.add_parser(
         "pretrain",
         help="pretrain a biLM, or resume a run",

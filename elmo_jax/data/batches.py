@@ -60,6 +60,8 @@ Mixture = Sequence[tuple[str, float]]  # the names of sources, and their weights
 
 
 class Portion(NamedTuple):
+    """The part that a source has in each epoch."""
+
     blocks: range  # its blocks among those of the split
     number: int  # the number of blocks that an epoch reads; those that it leaves out come first in the next epoch
     tokens: float  # the number of tokens of these blocks, on average
@@ -122,6 +124,8 @@ class MixedBlocks:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
+    """The settings of training batches, which are the same on all processes."""
+
     total_rows: int  # R, the rows of the global batch
     unroll_steps: int  # T, the tokens per row
     negatives: int  # S, the negatives per direction; 0 for none

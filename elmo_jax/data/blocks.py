@@ -73,6 +73,8 @@ def cut_blocks(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[np.nd
 
 
 class Shard(NamedTuple):
+    """A file of blocks that was written."""
+
     blocks: int
     bytes: int
     sha256: str  # hexadecimal, of the numbers in the blocks

@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from elmo_jax.characters import MAX_CHARACTERS, encode_chars
-from elmo_jax.data.blocks import Blocks
+from elmo_jax.data.blocks import SPLITS, Blocks
 from elmo_jax.data.lexicon import LEXICON, VOCABULARY
 from elmo_jax.errors import UserError
 from elmo_jax.files import AnyPath, anywhere, read_checksummed_json
@@ -106,6 +106,8 @@ class Corpus:
 
     def blocks(self, split: str) -> Blocks:
         _check_here(self.path)
+        if split not in SPLITS:  # TFDS would take it for one without text
+            raise ValueError(f"no split {split!r}; expected {' or '.join(SPLITS)}")
         return Blocks(epath.Path(self.path) / BLOCKS, split)
 
 

@@ -42,11 +42,15 @@ class Window(NamedTuple):
 
 
 class Share(NamedTuple):
+    """The part of the global batch that this process reads."""
+
     rows: range  # B rows of the global batch
     devices: int  # of this process, each of the k groups of rows of a device counting as one
 
 
 class EvaluationLayout(NamedTuple):
+    """The arrangement in which a text is evaluated."""
+
     rows: int  # the number of parts that the text is cut into
     padded_rows: int  # the rows of the global batch; those past `rows` are empty
     unroll_steps: int  # T, the tokens per row and window
@@ -55,6 +59,8 @@ class EvaluationLayout(NamedTuple):
 
 
 class EvaluationWindow(NamedTuple):
+    """A window of the text that is evaluated."""
+
     window: Window
     mask: np.ndarray  # [T, B] true for tokens, false for padding
     sentence: np.ndarray  # [T, B] the index of the sentence in the text

@@ -22,6 +22,7 @@ TEXT = (
 
 
 def page(models: Sequence[tuple[str, TrainedTask | EmbeddingBiLM]]) -> gr.Blocks:
+    """Returns the page, with a tab for each model and its name."""
     with gr.Blocks(title="elmo_jax", analytics_enabled=False) as blocks:
         gr.Markdown("# elmo_jax")
         with gr.Tabs():
@@ -97,6 +98,7 @@ def _asked(function: Callable[..., Answer], *arguments: Any) -> Answer:
 
 
 def serve(models: Sequence[tuple[str, TrainedTask | EmbeddingBiLM]], host: str, port: int) -> None:
+    """Serves the page until the process ends; the server's threads leave the signals alone."""
     page(models).launch(
         server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, footer_links=[], ssr_mode=False
     )

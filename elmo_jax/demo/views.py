@@ -17,6 +17,7 @@ LONGEST_TEXT = 20_000  # characters of a text in which contexts are searched
 
 
 def language_of(model: TrainedTask | EmbeddingBiLM) -> str:
+    """Returns the language by whose rules text for a model is tokenized."""
     return model.language if isinstance(model, EmbeddingBiLM) else model.config.data.language
 
 

@@ -81,6 +81,7 @@ def local_rows(rows: int, mesh: Mesh) -> range:
 
 
 def named_shardings(specs: Any, mesh: Mesh) -> Any:
+    """Returns a tree of partition specs as a tree of shardings over the mesh."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 

@@ -45,6 +45,7 @@ def embed(
     state: str | CarryState,
     bos_eos: str | BosEos,
 ) -> tuple[np.ndarray, np.ndarray, Tree]:
+    """Computes the vectors of sentences as `EmbeddingBiLM.embed` describes."""
     config = engine.config
     state, keep_bos_eos = choice(CarryState, state, "state"), choice(BosEos, bos_eos, "bos_eos") is BosEos.KEEP
     check_sentences(sentences)

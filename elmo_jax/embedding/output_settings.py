@@ -17,11 +17,15 @@ from elmo_jax.errors import UserError
 
 
 class Format(enum.Enum):
+    """The format of the output."""
+
     HDF5 = "hdf5"  # one file, a dataset per line
     NPY = "npy"  # a folder of NumPy files of at most 1,024 lines each (`elmo_jax.embedding.shards`)
 
 
 class Output(enum.Enum):
+    """The choice of what is written of a sentence's layers."""
+
     ALL = "all"  # [L+1, T, 2P]
     TOP = "top"  # [T, 2P], the last layer
     AVERAGE = "average"  # [T, 2P], the mean of the layers
@@ -30,6 +34,8 @@ class Output(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
+    """The settings of the vectors to write."""
+
     output: Output = Output.ALL
     weights: tuple[float, ...] = ()  # for MIX, the L+1 raw weights before the softmax
     gamma: float = 1.0  # for MIX, the factor of equation 1

@@ -21,6 +21,8 @@ from elmo_jax.model.precision import Precision
 
 
 class Shape(NamedTuple):
+    """The sizes of a program."""
+
     rows: tuple[int, ...]  # the values of R that it can run with, ascending
     steps: int  # T
 
@@ -36,6 +38,8 @@ class Shape(NamedTuple):
 
 
 class Platform(NamedTuple):
+    """The programs for the devices of a platform."""
+
     shapes: tuple[Shape, ...]  # those of its programs, ascending
     # The time of a step that does not depend on R, in rows that take as long: with one row, and with more.
     overhead: tuple[float, float]

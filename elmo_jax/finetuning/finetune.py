@@ -39,6 +39,8 @@ FEW_TOKENS, FEW_EPOCHS = 10_000_000, 3  # with fewer tokens than that, more epoc
 
 @dataclasses.dataclass(frozen=True)
 class Text:
+    """A text to train or evaluate on: one prepared corpus, or sources that `prepare` reads."""
+
     sources: Sequence[str]  # one prepared corpus, or what `prepare` reads
     options: PrepareOptions = PrepareOptions()
     language: str = "en"  # unless the options have one

@@ -106,6 +106,7 @@ def results(result: TrainingResult, trainable: str, finetuned_from: dict[str, An
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
+    """Returns the report of a fine-tuning as text."""
     rows = [f"{'perplexity':<20} " + " ".join(f"{name:>12}" for name in (*result["after"]["domain"], "<UNK> targets"))]
     for text in TEXTS:
         for when in ("before", "after"):

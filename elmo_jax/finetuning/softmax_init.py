@@ -60,9 +60,9 @@ def unigram_softmax(counts: np.ndarray, size: int, projection: int) -> Tree:
 
 
 def heldout_under(corpus: Corpus, vocabulary: Sequence[str], max_characters: int) -> tuple[BlockSource, np.ndarray]:
-    """Returns the held-out text of a corpus with the words of any vocabulary as targets; the tokens do not change.
+    """Returns the held-out text of a corpus with the words of any vocabulary as targets, in the same tokens.
 
-    Also returns the character ids [types, W] of its own lexicon, which begins with the vocabulary.
+    The second result is the character ids [types, W] of the words of both, those of the vocabulary first.
     """
     words, row_of = corpus.words(), {word: i for i, word in enumerate(vocabulary)}
     others = [word for word in words if word not in row_of]

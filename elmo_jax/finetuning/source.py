@@ -22,6 +22,8 @@ CHOOSE_WORDS = ("min_count", "vocabulary_size")  # the settings of `FinetuneConf
 
 @dataclasses.dataclass(frozen=True)
 class SourceModel:
+    """A model to fine-tune."""
+
     bilm: PretrainedBiLM  # whose vocabulary is None if it has no softmax, like published weights
     name: str  # the name of the model in messages
     run: epath.Path | None  # the folder of the run that the model is in, if any
@@ -64,6 +66,7 @@ class SourceModel:
 
 
 def open_source(source: BiLMSource) -> SourceModel:
+    """Opens a model for fine-tuning, from any source that `open_bilm` accepts."""
     run, checkpoint = run_of(source), checkpoint_of(source)
     path = files.parse_path(source[1] if isinstance(source, tuple) else source)
     if checkpoint and checkpoint.vocabulary is None:

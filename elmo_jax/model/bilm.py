@@ -73,6 +73,8 @@ class TokenEncoder(nn.Module):
 
 
 def uniform(bound: float) -> nn.initializers.Initializer:
+    """Returns an initializer that draws uniformly from [-bound, bound]."""
+
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
@@ -120,6 +122,8 @@ class Softmax(nn.Module):
 
 
 class LSTMStack(nn.Module):
+    """The parameters of one direction's layers, a tree per layer."""
+
     config: LSTMConfig
 
     @nn.compact
@@ -236,4 +240,5 @@ def initial_params(model: BiLM, key: jax.Array) -> Tree:
 
 
 def parameter_count(params: Tree) -> int:
+    """Returns the number of scalars in a tree of parameters or of their shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -26,6 +26,8 @@ from elmo_jax.types import Tree
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings:
+    """The static settings of the encoder's program."""
+
     config: CharCNNConfig
     projection: int  # P
     precision: Precision
@@ -48,8 +50,8 @@ def encode_words(params: Tree, characters: jax.Array, count: jax.Array, settings
     Returns:
       The vectors, float32 [U, P].
     """
-    words = characters.shape[0]
-    chunk = min(settings.chunk, words) if isinstance(words, int) else settings.chunk  # not an int in `jax.export`
+    words = len(characters)
+    chunk = min(settings.chunk, words)
     chunks = -(-words // chunk)
     padded = jnp.pad(characters.astype(jnp.int32), ((0, chunks * chunk - words), (0, 0)), constant_values=PADDING)
     settings = dataclasses.replace(settings, chunk=chunk)
@@ -261,9 +263,11 @@ def add_rows(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
 
 
 def add_one_by_one(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
+    """Makes `add_rows` of ids [N] and vectors [N, E] in their order."""
     return table.at[ids].add(vectors, mode="drop")
 
 
 def add_product(table: jax.Array, ids: jax.Array, vectors: jax.Array) -> jax.Array:
+    """Makes `add_rows` of ids [N] and vectors [N, E] as the product with one-hot rows."""
     one_hot = jax.nn.one_hot(ids, table.shape[0], dtype=jnp.float32)
     return table + Precision.FLOAT32.product(one_hot, vectors, (0, 0))

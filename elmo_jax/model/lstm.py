@@ -26,12 +26,16 @@ FORGET_BIAS = 1.0  # original; added at run time and not stored in parameter fil
 
 
 class State(NamedTuple):
+    """The state of one layer, from which a row continues."""
+
     cell: jax.Array  # [B, C]
     hidden: jax.Array  # [B, P], before any residual
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTMSettings:
+    """The static settings of a layer's program."""
+
     cell_clip: float
     projection_clip: float
     precision: Precision
@@ -249,7 +253,7 @@ _run.defvjp(_run_forward, _run_backward)
 def _scan(step: Any, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     """Makes `lax.scan`, which would first write zeros into the arrays of the results on GPUs and TPUs."""
     results = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[0], xs))[1]
-    steps = jax.tree.leaves(xs)[0].shape[0]  # not an int in `jax.export`
+    steps = len(jax.tree.leaves(xs)[0])
     filled = varying_like(jax.tree.map(lambda y: lax.empty((steps, *y.shape), y.dtype), results), (carry, xs))
 
     def body(state: Any, at: Any) -> tuple[Any, None]:

@@ -21,6 +21,8 @@ BOS_EOS = ((BEGIN_WORD, BEGIN_SENTENCE, END_WORD), (BEGIN_WORD, END_SENTENCE, EN
 
 
 class Trainable(enum.Enum):
+    """The part of the biLM that is trained with a task."""
+
     NONE = "none"
     LSTMS = "lstms"
     ALL = "all"

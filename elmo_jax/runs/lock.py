@@ -38,6 +38,8 @@ OTHER_HOST_SECONDS = 100.0  # how long a file server may hold the lock of a host
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
+    """The process that holds the lock of a run."""
+
     host: str  # the name of its host
     process: int  # its process id there
     since: str  # when it took the lock, in ISO format, UTC

@@ -100,6 +100,7 @@ class InBackground:
 
 
 def check_trackers(names: Sequence[str]) -> None:
+    """Raises `UserError` if the package of a tracker is not installed."""
     if "wandb" in names and importlib.util.find_spec("wandb") is None:
         raise UserError("train.trackers: wandb is not installed; run: pip install 'elmo_jax[wandb]'")
 

@@ -15,6 +15,8 @@ EVALUATIONS = "evaluations.json"
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
+    """The perplexities of one text."""
+
     forward: float
     backward: float | None  # None if the biLM has no backward direction
     tokens: int  # the targets per direction: the words, and one mark per sentence
@@ -67,6 +69,7 @@ def read_evaluations(run: epath.Path, last_step: float = math.inf) -> Evaluation
 
 
 def write_evaluations(run: epath.Path, evaluations: Evaluations) -> None:
+    """Writes what `read_evaluations` reads."""
     entries = [[text, step, dataclasses.asdict(perplexity)] for (text, step), perplexity in evaluations.items()]
     write_checksummed_json(run / EVALUATIONS, {"evaluations": entries})
 
@@ -76,6 +79,7 @@ def _from_dict(values: dict[str, Any]) -> Perplexity:
 
 
 def of_directions(losses: Iterable[float]) -> str:
+    """Returns the loss of each direction as text."""
     return ", ".join(f"{name} {loss}" for name, loss in zip(DIRECTIONS, losses, strict=False))
 
 

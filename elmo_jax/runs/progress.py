@@ -29,6 +29,7 @@ def say(line: str, show: bool = True) -> None:
 
 
 def print_above(text: str) -> None:
+    """Prints text to stdout, above a live line."""
     tqdm.write(text, file=sys.stdout, end="")
     sys.stdout.flush()
 

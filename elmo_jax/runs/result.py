@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
+    """A run that is complete."""
+
     result: dict[str, Any]  # the contents of `result.json`; empty on all processes but the first
     already: bool  # whether an earlier launch completed the run
 
 
 def write_result(folder: epath.Path, result: dict[str, Any]) -> None:
+    """Writes `result.json` of a run, or of a seed of a task."""
     write_checksummed_json(folder / "result.json", result)
 
 
 def read_result(folder: epath.Path) -> dict[str, Any] | None:
+    """Reads what `write_result` wrote; returns None if there is no result. Raises `UserError` if it is damaged."""
     try:
         return read_checksummed_json(folder / "result.json", "delete it and run the same command again")
     except FileNotFoundError:
@@ -81,6 +85,7 @@ def best_effort(path: epath.Path) -> Iterator[None]:
 
 
 def thousands(value: float) -> str:
+    """Formats a number with k, M or B for thousands, millions and billions."""
     for unit, name in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
         if value >= unit:
             return f"{value / unit:g}{name}"

@@ -23,6 +23,7 @@ _IMPORTABLE = re.compile(r"(\w+)((?:\.\w+)*):(\w+)")
 
 
 def get_task(name: str, packages: Collection[str] = ()) -> Task[Any, Any]:
+    """Returns the task with this name, or the one that `module:attribute` names; see `import_object`."""
     if ":" not in name and name not in NAMES:
         expected = f"{' or '.join(map(repr, NAMES))}, or MODULE:ATTRIBUTE for a task of another package"
         raise UserError(f"config.task: expected {expected}, got {name!r}")
@@ -52,6 +53,7 @@ def import_object(spec: str, key: str, packages: Collection[str] = ()) -> Any:
 
 
 def one_line(error: BaseException) -> str:
+    """Returns where a user's code raised an error, and which."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frame.filename, frame.lineno)
     return f"{where[0]}, line {where[1]}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -64,6 +66,7 @@ def _modules(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def packages_of(config: TaskConfig) -> list[str]:
+    """Returns the names of the installed packages that the settings of an experiment import code from."""
     modules = _modules(to_dict(config))
     known = importlib.metadata.packages_distributions() if modules else {}
     return sorted({package for _, module in modules for package in known.get(module, ())})

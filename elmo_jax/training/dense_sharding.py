@@ -25,6 +25,7 @@ def is_divided(leaf: Any, devices: int) -> bool:
 
 
 def optimizer_specs(state: Any, devices: int) -> Any:
+    """Returns a `PartitionSpec` for every array of the optimizer's state, in groups of `devices` devices."""
     return jax.tree.map(lambda leaf: PartitionSpec(WITHIN) if is_divided(leaf, devices) else REPLICATED, state)
 
 
@@ -39,6 +40,8 @@ def average(gradients: Tree, losses: jax.Array) -> tuple[Tree, jax.Array]:
 
 
 def own_rows(params: Tree) -> Tree:
+    """Returns the rows of the parameters that this device updates."""
+
     def part(leaf: jax.Array) -> jax.Array:
         rows = len(leaf) // lax.axis_size(WITHIN)
         return lax.dynamic_slice_in_dim(leaf, lax.axis_index(WITHIN) * rows, rows)

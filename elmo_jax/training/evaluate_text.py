@@ -32,6 +32,8 @@ MOST_ROWS = 1 << 20  # a few words per row even in a text of millions of words
 
 @dataclasses.dataclass(frozen=True)
 class TextEvaluation:
+    """The result of `evaluate_text`."""
+
     perplexity: Perplexity  # the perplexities
     sentences: int  # the number of sentences
     vocabulary_size: int  # the number of words of the softmax

@@ -41,6 +41,7 @@ _EXPORT_RATE = 2e8  # bytes per second, to estimate the time of the export
 
 
 def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str) -> Finished | Stopped:
+    """Trains to the end, or until SIGTERM or SIGINT; see `pretrain`."""
     kept = setup.config.checkpoint
     with (
         RunContext(workdir, kept.keep, kept.keep_every, setup.config.train.trackers) as context,
@@ -55,6 +56,8 @@ def train(setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str)
 
 
 class Trainer:
+    """Trains a biLM in one launch of a run, which is a process from its start to its end."""
+
     def __init__(
         self, setup: TrainingSetup, recipe: Recipe, workdir: epath.Path, title: str, context: RunContext
     ) -> None:

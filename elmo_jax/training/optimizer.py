@@ -75,4 +75,5 @@ def adagrad_rows(
 
 
 def square_sum(tree: Any) -> jax.Array:
+    """Returns the sum of the squares of all elements of a tree."""
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

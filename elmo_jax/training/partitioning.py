@@ -65,6 +65,7 @@ def model_for(config: Config, mesh: Mesh) -> BiLM:
 
 
 def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Placement:
+    """Returns the placement of the softmax's rows; `UserError` if the mesh does not allow the one that is requested."""
     train, directions = config.train, len(config.model.directions)
     targets = directions * train.batch_size // mesh.size * train.unroll_steps
     sizes = mesh.size, vocabulary_size, config.model.lstm.projection, targets, directions * train.negatives
@@ -72,11 +73,13 @@ def softmax_placement(config: Config, vocabulary_size: int, mesh: Mesh) -> Place
 
 
 def params_specs(params: Any, placement: Placement) -> Any:
+    """Returns a `PartitionSpec` for every array of a parameter tree with a softmax."""
     rows = jax.tree.map(lambda _: placement.spec, params["softmax"])
     return jax.tree.map(lambda _: REPLICATED, params) | {"softmax": rows}
 
 
 def state_specs(state: Any, mesh: Mesh, placement: Placement = Placement.REPLICATED) -> Any:
+    """Returns a `PartitionSpec` for every array of a `TrainState` or of its shapes."""
     specs = jax.tree.map(lambda _: REPLICATED, state)
     specs.params = params_specs(state.params, placement)
     specs.dense_optimizer = optimizer_specs(state.dense_optimizer, mesh.shape[WITHIN])

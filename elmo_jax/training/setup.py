@@ -159,6 +159,7 @@ class Recipe:
 
 
 def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None:
+    """Raises `UserError` for sizes with which training is impossible."""
     train = config.train
     check_rows(train.batch_size, mesh, train.accumulate)
     softmax_placement(config, corpus.vocabulary_size, mesh)  # raises if the mesh does not allow it
@@ -176,6 +177,7 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
 
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:
+    """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
     if config.train.negatives >= vocabulary_size:
         raise UserError(
             f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"

@@ -59,6 +59,8 @@ def further_rounds(number: Any, body: Callable[[Any, _State], _State], state: _S
 
 
 class Placement(enum.Enum):
+    """The placement of the softmax's rows and of their Adagrad accumulators."""
+
     REPLICATED = "replicated"  # every device has all rows
     SHARDED = "sharded"  # every device has a share of the rows, and is the owner of these
 
@@ -68,6 +70,8 @@ class Placement(enum.Enum):
 
 
 class Wanted(NamedTuple):
+    """The softmax rows that the loss of a device reads."""
+
     targets: jax.Array  # [N]
     negatives: jax.Array  # [S]
 

@@ -90,10 +90,12 @@ def with_accumulators(state: TrainState, sums: Tree, padding: float, frozen: Col
 
 
 def without(params: Tree, *parts: str) -> Tree:
+    """Returns the tree without some of its top-level parts."""
     return {name: tree for name, tree in params.items() if name not in parts}
 
 
 def without_softmax(params: Tree) -> Tree:
+    """Returns all parameters except those of the softmax."""
     return without(params, "softmax")
 
 

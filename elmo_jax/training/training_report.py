@@ -19,6 +19,8 @@ _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
 @dataclasses.dataclass(frozen=True)
 class TrainingResult:
+    """The outcome of a training."""
+
     title: str  # the name of the run
     records: list[dict[str, Any]]  # those of its `metrics.jsonl`
     evaluations: Evaluations  # the perplexities that it has measured
@@ -41,6 +43,7 @@ class TrainingResult:
 
 
 def summary(result: TrainingResult) -> dict[str, Any]:
+    """Returns the entries of `result.json` that all trainings of a biLM have."""
     before, after, params = result.before("heldout"), result.after("heldout"), result.params
     assert before and after  # which every training measures
     sources = {
@@ -127,6 +130,7 @@ def _ticks(values: list[float]) -> list[float]:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
+    """Returns the report of a pretraining as text: perplexities, speed, files, and the next command."""
     before, after = result["heldout_perplexity_before"], result["heldout_perplexity"]
     rows = [f"{'held-out perplexity':<20} " + " ".join(f"{name:>12}" for name in after)]
     for name, values in (("before training", before), ("after training", after)):
@@ -137,6 +141,7 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
 
 
 def rows_of_sources(result: dict[str, Any]) -> list[str]:
+    """Returns the lines of the report with the held-out perplexities of the named sources after training."""
     return [
         f"{f'  {name}':<20} " + " ".join(f"{value:>12,.1f}" for value in perplexity["after"].values())
         for name, perplexity in result.get("heldout_sources", {}).items()
@@ -144,6 +149,7 @@ def rows_of_sources(result: dict[str, Any]) -> list[str]:
 
 
 def ending(result: dict[str, Any], workdir: epath.Path) -> list[str]:
+    """Returns the last lines of the report, which are common to all trainings of a biLM."""
     minutes, seconds = divmod(round(result["wall_seconds"]), 60)
     shares = {name: result["seconds"][phase] / result["wall_seconds"] for phase, name in PHASES.items()}
     board = workdir / "tensorboard"

@@ -56,6 +56,8 @@ def test_blocks_index_as_a_sequence(folder: Path) -> None:
     for index in (-1, len(blocks)):
         with pytest.raises(IndexError):
             blocks[index]
+    with pytest.raises(ValueError, match="expected train or heldout"):
+        Corpus.open(folder).blocks("test")
 
 
 def test_blocks_feed_grain_and_travel_to_other_processes(folder: Path) -> None:

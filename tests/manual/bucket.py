@@ -181,7 +181,7 @@ def test_a_corpus_and_its_text_in_the_bucket(
 
 @pytest.mark.parametrize("beam", [[], [f"--beam={TWO_PROCESSES}"]])
 def test_killed_and_then_launched_twice(run: epath.Path, text: Path, tmp_path: Path, beam: list[str]) -> None:
-    """Of two launches after a kill, one takes over the lease of the killed one, and makes the corpus of a disk."""
+    """One of two launches takes over the lease of the killed one; the corpus equals that made on a local disk."""
     out = run.parent / f"killed{len(beam)}"
     local = make(tmp_path / "local", text / "raw.txt", text / "many", format="raw", language="de")
     names = ["gs://bucket/text/raw.txt", "gs://bucket/text/many"]

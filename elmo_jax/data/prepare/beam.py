@@ -38,6 +38,8 @@ _FAILED = 1 << 30  # the number of the chunk that stands for a mistake in the te
 
 
 class BeamRunner(LocalRunner):
+    """Runs the steps on Apache Beam."""
+
     def __init__(self, folder: epath.Path, options: str) -> None:
         super().__init__(folder, 1, False)
         self._options = _parsed(options)

@@ -99,6 +99,8 @@ def divide(
 
 
 class Summary(NamedTuple):
+    """The counts of a chunk."""
+
     key: Key
     text_bytes: int
     words: int
@@ -115,6 +117,8 @@ class Summary(NamedTuple):
 
 
 class ChunkText(NamedTuple):
+    """The words of a chunk."""
+
     types: list[str]  # the distinct words, in the order of their first use
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence
@@ -156,6 +160,7 @@ def write_chunk(chunk: Chunk, folder: epath.Path) -> tuple[Summary, bool]:
 
 
 def read_chunk(folder: epath.Path, key: Key) -> ChunkText:
+    """Returns the words of a chunk. Raises `UserError` if its file is damaged."""
     _, types, ids, lengths, starts = read_arrays(folder, key, PIECE)
     return ChunkText(types.tobytes().decode().split("\n") if len(ids) else [], ids, lengths, starts)
 

@@ -37,6 +37,8 @@ def check_separates_words(language: str | None, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
+    """The options for reading text."""
+
     # A `Format`, or `auto`, which means `raw` for `sotu` and TFDS datasets other than `lm1b`; the format of files is
     # guessed by `sources.guess_format`.
     format: str = "auto"
@@ -69,6 +71,8 @@ class TextOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PrepareOptions:
+    """The options for making a corpus of text."""
+
     text: TextOptions = TextOptions()
     vocabulary_size: int | None = None  # the maximum of V, including `<S>`, `</S>` and `<UNK>`
     min_count: int | None = None  # of a word of the vocabulary, in the training text; 2, or 1 with `vocabulary_size`

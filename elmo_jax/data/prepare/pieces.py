@@ -133,6 +133,7 @@ def _document(text: str, name: str) -> Piece:
 
 
 def chunks(sources: Iterable["Source"], errors: Errors, language: str | None = None) -> Iterator[Chunk]:
+    """Yields the text of all sources in order, in chunks of about `CHUNK_BYTES`."""
     for part in parts(sources, errors, language or "en"):
         yield from part.chunks()
 
@@ -164,6 +165,7 @@ class Part:
 
 
 def parts(sources: Iterable["Source"], errors: Errors, language: str) -> Iterator[Part]:
+    """Yields the parts of all sources in order; running text must be in a language that separates words by spaces."""
     for number, source in enumerate(sources):
         if source.format is not Format.LINES:
             check_separates_words(language, source.name)

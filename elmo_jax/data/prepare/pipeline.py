@@ -234,6 +234,7 @@ def _changes(report: dict[str, Any], request: dict[str, Any]) -> list[str]:
 
 
 def describe(corpus: Corpus) -> str:
+    """Returns the report of a corpus as a short table."""
     report, lexicon, text = corpus.report, corpus.report["lexicon"], corpus.report["text"]
     splits = [report["splits"][name] for name in SPLITS]
     rows: list[tuple[str, ...]] = [("", *SPLITS), *_rows(splits, ("words", "sentences", "documents", "blocks"))]

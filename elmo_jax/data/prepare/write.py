@@ -32,6 +32,8 @@ from elmo_jax.runs.progress import Progress
 
 
 class Text(NamedTuple):
+    """The sources of a corpus."""
+
     sources: list[Source]  # those to train on, then those that are held out
     trained: int  # the number of the former
     names: list[str]  # the name of each source, which is empty if none has one
@@ -39,6 +41,8 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CorpusWriter:
+    """Writes the lexicon, the vocabulary and the blocks."""
+
     folder: epath.Path  # of the corpus
     spool: epath.Path  # the folder of the files of the chunks, which may have some of an earlier command
     text: Text

@@ -27,6 +27,8 @@ class ClassifiedTexts:
 
 @dataclasses.dataclass(frozen=True)
 class ClassPrediction:
+    """The predicted class."""
+
     label: str  # the name of the most probable class
     probabilities: dict[str, float]  # the probability of each class by name
 

@@ -74,6 +74,8 @@ class ElmoConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WordVectorsConfig:
+    """The context-independent vectors of words."""
+
     path: str = setting(
         "",
         "The pretrained vectors: a text file of GloVe or word2vec (or .gz, .xz, .zip), or glove-6b-50d; empty: none."
@@ -104,6 +106,8 @@ class CharactersConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptimizerConfig:
+    """The optimizer of the task's parameters."""
+
     name: Literal["adam", "adadelta"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(1e-3, "The learning rate.", above=0, most=1e3)
     b1: float = fraction(0.9, "Adam's decay rate for the mean of the gradients.")
@@ -126,6 +130,8 @@ class TaskOptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskTrainConfig:
+    """The length of the training and its batches."""
+
     batch_size: int = setting(32, "The number of examples per step.", least=1, most=2**20)
     epochs: int = setting(50, "The maximum number of epochs.", least=0, most=10**6)
     patience: int = setting(10, "The evaluations without a better dev metric before training stops; 0: never.", least=0)

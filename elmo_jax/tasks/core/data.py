@@ -60,6 +60,8 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
+    """Examples in buckets of similar length."""
+
     members: tuple[np.ndarray, ...]  # the numbers of the examples of each bucket
     shapes: tuple[Shape, ...]  # the shape of each bucket; every size is at least that of the bucket before
 

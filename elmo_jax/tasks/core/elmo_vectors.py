@@ -46,6 +46,7 @@ def _key(sentence: Sequence[str]) -> bytes:
 
 
 def stored_size(config: ModelConfig) -> int:
+    """Returns S, the number of stored numbers per word."""
     return config.lstm.projection + config.lstm.layers * config.width
 
 

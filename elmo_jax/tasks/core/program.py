@@ -121,6 +121,8 @@ def no_interval() -> dict[str, Any]:
 
 @flax.struct.dataclass
 class TaskState:
+    """The state of a training, from which it can be resumed."""
+
     step: jax.Array  # the number of updates made
     epoch: jax.Array  # the epoch of the next update, from 0
     batch: jax.Array  # the number of the next update's batch in that epoch, from 0
@@ -131,6 +133,8 @@ class TaskState:
 
 
 class TaskModule(nn.Module):
+    """Joins the inputs of a task and its model."""
+
     inputs: Inputs
     model: nn.Module
 

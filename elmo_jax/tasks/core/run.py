@@ -156,6 +156,7 @@ def shown(values: dict[str, Any]) -> str:
 
 
 def table(result: dict[str, Any], workdir: epath.Path) -> str:
+    """Returns the table that is printed at the end of a task's run."""
     metric, seeds = result["metric"], result["seeds"]
     lines = [f"{result['task']}, {metric}"]
     lines += [f"{name:<5} {shown(result[name])}" for name in ("dev", "test") if name in result]

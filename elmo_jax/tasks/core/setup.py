@@ -25,6 +25,8 @@ _ORDER_SEED = 0  # the seed of the order in which training examples enter the sh
 
 @dataclasses.dataclass(frozen=True)
 class TaskSetup(Generic[Example, Prediction]):
+    """What the inputs, the batches and the programs of a task are made from."""
+
     task: Task[Example, Prediction]
     config: TaskConfig  # the experiment, of the task's own class
     labels: Labels  # the result of `Task.labels`
@@ -46,6 +48,7 @@ class TaskSetup(Generic[Example, Prediction]):
 
 
 def shapes_in(inputs: dict[str, Any]) -> tuple[Shape, ...]:
+    """Returns the shapes in the content of `inputs.json`."""
     return tuple(tuple((rows, words) for rows, words in shape) for shape in inputs["shapes"])
 
 
@@ -100,4 +103,5 @@ def short_enough(task: Task[Any, Any], examples: Sequence[Any], config: TaskConf
 
 
 def rows_of(task: Task[Any, Any], examples: Sequence[Any]) -> Iterator[list[str]]:
+    """Yields all rows of all texts of some examples."""
     return (row for example in examples for text in task.texts(example) for row in text)

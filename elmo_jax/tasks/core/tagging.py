@@ -21,6 +21,8 @@ Tags = list[str]  # a prediction: one tag per word
 
 @dataclasses.dataclass(frozen=True)
 class TaggedSentence:
+    """A sentence with tags."""
+
     tokens: list[str]  # the words
     tags: list[str]  # one tag per word; empty if the sentence is not annotated
     id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)  # its name in the file, if any

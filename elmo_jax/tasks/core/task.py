@@ -35,6 +35,8 @@ Use = Literal["training", "evaluation", "prediction"]
 
 @flax.struct.dataclass
 class Embedded:
+    """The words of a text as vectors."""
+
     vectors: jax.Array  # [B, T, D], the task's input: word vectors, characters and ELMo, concatenated
     mask: jax.Array  # [B, T], true on words; rows are padded at their end
     output: jax.Array | None = None  # [B, T, E], the ELMo mix that is joined to the output of the task's RNN
@@ -43,6 +45,8 @@ class Embedded:
 
 
 class TaskOutput(NamedTuple):
+    """The output of a task model."""
+
     loss: jax.Array  # [], the loss of the batch without the penalty of the ELMo mixes
     predictions: dict[str, jax.Array]  # arrays whose first axis is B, from which `decode` makes the predictions
 

@@ -39,6 +39,7 @@ def dev_metrics(records: Sequence[dict[str, Any]], name: str) -> dict[int, float
 
 
 def best_step(metrics: dict[int, float]) -> int | None:
+    """Returns the step of the best evaluation, the first of equally good ones; None if there is none yet."""
     return max(metrics, key=metrics.__getitem__, default=None)
 
 

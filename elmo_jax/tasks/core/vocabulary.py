@@ -70,6 +70,8 @@ def forms(word: str, config: WordVectorsConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class WordTable:
+    """The initial word vectors of a task model."""
+
     vectors: np.ndarray  # float32 [V + 2, D], zeros in the rows that have no pretrained vector
     random: np.ndarray  # bool [V + 2], true for the rows that are drawn at random
     spread: float  # the standard deviation of the random numbers

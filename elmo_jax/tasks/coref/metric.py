@@ -36,6 +36,8 @@ class Fractions(NamedTuple):
 
 
 class Scores(NamedTuple):
+    """The three scores, each over all documents."""
+
     muc: Fractions = Fractions()
     b_cubed: Fractions = Fractions()
     ceafe: Fractions = Fractions()

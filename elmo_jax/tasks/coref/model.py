@@ -48,6 +48,7 @@ class Pairs(NamedTuple):
 
 
 def distance_bucket(distance: jax.Array) -> jax.Array:
+    """Returns the bucket, 0 to 9, of a distance in kept spans."""
     return (distance[..., None] >= jnp.asarray(BUCKETS)).sum(-1)
 
 
@@ -149,6 +150,8 @@ class CorefModel:
 
 
 class Ranking(NamedTuple):
+    """The scores of a document's spans."""
+
     mentions: jax.Array  # [N, W], the mention scores of the candidates
     candidates: jax.Array  # bool [N, W], true for candidates that exist
     kept: spans.Kept  # the k kept spans
@@ -158,6 +161,8 @@ class Ranking(NamedTuple):
 
 
 class SpanRanker(nn.Module):
+    """Links the mentions of one document."""
+
     config: CorefModel
 
     def __call__(self, sentences: Embedded, arrays: dict[str, jax.Array], *, deterministic: bool = True) -> TaskOutput:

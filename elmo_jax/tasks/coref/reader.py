@@ -78,8 +78,8 @@ def _document(path: Path, name: str, part: str, lines: Sequence[Line], singleton
     opened: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # the first word and the line, by entity
     entities: defaultdict[str, list[Mention]] = defaultdict(list)
     filled = [line for line in lines if not is_blank(line.text)]
-    for blank, group in itertools.groupby(lines, lambda line: is_blank(line.text)):
-        sentences += [] if blank else [rows_of(path, list(group), 12)]
+    for is_empty, group in itertools.groupby(lines, lambda line: is_blank(line.text)):
+        sentences += [] if is_empty else [rows_of(path, list(group), 12)]
     for position, (line, row) in enumerate(zip(filled, itertools.chain(*sentences), strict=True)):
         for reference in row[-1].split("|") if row[-1] not in ("-", "") else []:
             match = _REFERENCE.fullmatch(reference)

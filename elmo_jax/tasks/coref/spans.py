@@ -140,6 +140,8 @@ def finish(params: Tree, first: jax.Array, rate: float, key: jax.Array | None) -
 
 
 class Words(NamedTuple):
+    """The vectors and weights from which spans are made."""
+
     hidden: jax.Array  # [N, H], the outputs of the LSTM
     heads: jax.Array  # [N, V], the vectors whose mean is the head
     # [N, W, W], the weights of the words from a candidate's first one on, by its width; they add up to 1

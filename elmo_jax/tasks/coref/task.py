@@ -35,6 +35,8 @@ class CorefDataConfig(TaskDataConfig):
 
 
 class Coref(Task[Document, Prediction]):
+    """Coreference resolution of documents, each of which is an example."""
+
     name = "coref"
     metric = "average_f1"
     data = CorefDataConfig()

@@ -78,6 +78,7 @@ def unescape(word: str) -> str:
 
 
 def without_backslashes(word: str) -> str:
+    """Returns a word with `/` and `*` in place of `\/` and `\*`."""
     return _BACKSLASH.sub(r"\1", word)
 
 
@@ -87,6 +88,7 @@ SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
 
 
 def suffix_of(source: str | Path) -> str:
+    """Returns the ending of a file's name in lower case, before that of a compression."""
     return without_suffix(Path(source)).suffix.lower()
 
 

@@ -77,10 +77,12 @@ def percent(part: float, whole: float) -> float:
 
 
 def accuracy(gold: Iterable[Hashable], predicted: Iterable[Hashable]) -> float:
+    """Returns the share of equal pairs, in percent."""
     right = [a == b for a, b in zip(gold, predicted, strict=True)]
     return percent(sum(right), len(right))
 
 
 def tag_accuracy(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
+    """Returns the share of words with the right tag over all sentences, in percent."""
     right = [a == b for tags, others in zip(gold, predicted, strict=True) for a, b in zip(tags, others, strict=True)]
     return percent(sum(right), len(right))

@@ -102,6 +102,7 @@ def allowed_transitions(labels: Sequence[str], encoding: Encoding) -> np.ndarray
 
 
 def constrained(transitions: jax.Array, allowed: np.ndarray, forbidden: float = FORBIDDEN) -> Transitions:
+    """Returns the transitions [N, N] for decoding: `forbidden` where `allowed_transitions` forbids them."""
     between, start, end = allowed[:-2, :-2], allowed[-2, :-2], allowed[:-2, -1]
     scores = ((between, transitions), (start, 0.0), (end, 0.0))
     return Transitions(*(jnp.where(mask, score, forbidden) for mask, score in scores))

@@ -24,6 +24,7 @@ those of AllenNLP's ESIM, Xavier-uniform input matrices, orthogonal recurrent ma
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns `a @ b` at full precision on accelerators too."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 

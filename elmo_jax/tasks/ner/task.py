@@ -31,6 +31,8 @@ Sentences = Sequence[TaggedSentence]
 
 @dataclasses.dataclass(frozen=True)
 class NERModel:
+    """The sizes and the dropout of the tagger; the defaults are the paper's (its supplement)."""
+
     layers: tuple[int, ...] = setting((200, 100), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of the units dropped at the input of every LSTM layer.")
     encoding: Encoding = setting("BIOUL", "The notation of spans as tags.")
@@ -72,6 +74,8 @@ class Tagger(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class NERDataConfig(TaskDataConfig):
+    """The sources of the annotated sentences and their notation."""
+
     scheme: AnyScheme = setting(
         "auto",
         "The notation of the tags in files: iob1 for CoNLL-2003 as published, bio (also called IOB2) for WNUT-17, bioul"
@@ -83,6 +87,8 @@ class NERDataConfig(TaskDataConfig):
 
 
 class NER(TaggingTask[TaggedSentence]):
+    """Named entity recognition; its examples and predictions have BIO tags."""
+
     name = "ner"
     metric = "f1"
     spans_and_label = ("entities", "type")

@@ -107,6 +107,8 @@ def _penn_word(path: Path, line: Line, item: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class POSModel:
+    """The sizes and the dropout of the tagger."""
+
     layers: tuple[int, ...] = setting((100,), "The LSTMs' units per direction, lowest first.", least=1, most=2**20)
     dropout: float = fraction(0.5, "The fraction of units dropped in word vectors and at each LSTM layer's output.")
 
@@ -140,11 +142,15 @@ class SoftmaxTagger(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class POSDataConfig(TaskDataConfig):
+    """The sources of the annotated sentences and their format."""
+
     format: Literal["conllu", "penn"] = setting("conllu", "The format: CoNLL-U, or .pos of the Penn Treebank.")
     column: Column = setting("upos", "The tags of CoNLL-U files that are used: universal or treebank-specific.")
 
 
 class POS(TaggingTask[TaggedSentence]):
+    """Part-of-speech tagging."""
+
     name = "pos"
     data = POSDataConfig()
     model = POSModel()

@@ -181,10 +181,14 @@ def tokenize(sentence: str, language: str = "en") -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class SNLIDataConfig(TaskDataConfig):
+    """The sources of the annotated pairs and their format."""
+
     quoting: Quoting = setting("none", "Whether cells of tab-separated files may be in double quotes (csv).")
 
 
 class SNLI(ClassificationTask):
+    """Textual entailment between a premise and a hypothesis."""
+
     name = "snli"
     data = SNLIDataConfig()
     model = SNLIModel()

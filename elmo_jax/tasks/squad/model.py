@@ -90,6 +90,8 @@ def softmax_with_null(scores: jax.Array, null: jax.Array) -> jax.Array:
 
 
 class SpanFinder(nn.Module):
+    """Finds the words of the context that answer the question."""
+
     config: SquadModel  # the settings of the model
 
     @nn.compact

@@ -32,6 +32,8 @@ _DOUBLE_QUOTES = frozenset(["``", "''", "“", "”"])
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
+    """The words of a text."""
+
     words: list[str]  # in which double quotes of every kind are `"`
     starts: list[int]  # the position of each word's first character in the text, counted in code points
     ends: list[int]  # the position after each word's last character
@@ -84,6 +86,8 @@ _WIDER = "first answers that begin or end inside a word; trained on as whole wor
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
+    """A paragraph that questions are about."""
+
     title: str  # the title of the article
     text: str  # the text as in the file
     tokens: Tokens  # the words and their positions in the text
@@ -95,6 +99,8 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
+    """A question about a paragraph."""
+
     id: str  # the name of the question in the file, by which the official script finds a prediction
     paragraph: Paragraph  # the paragraph, which several questions share
     tokens: list[str]  # the words of the question

@@ -25,6 +25,8 @@ from elmo_jax.words import split_words
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
+    """A predicted answer."""
+
     text: str  # as in the paragraph
     start: int  # the position of the first character in the paragraph
     end: int  # the position after the last character
@@ -43,6 +45,8 @@ class SquadDataConfig(TaskDataConfig):
 
 
 class Squad(Task[Example, Prediction]):
+    """Question answering on paragraphs."""
+
     name = "squad"
     metric = "f1"
     data = SquadDataConfig()

@@ -41,6 +41,8 @@ class SRLModel:
 
 
 class RoleTagger(nn.Module):
+    """Tags the arguments of one predicate per row."""
+
     config: SRLModel
     tags: Sequence[str]  # the BIO tags in the order of their ids
 
@@ -77,6 +79,8 @@ def tagging_loss(log_probabilities: jax.Array, tags: jax.Array, mask: jax.Array)
 
 
 class Argument(NamedTuple):
+    """An argument of a predicate."""
+
     label: str  # the role, such as ARG0, ARGM-TMP or R-ARG1; also V, the predicate itself
     pieces: tuple[tuple[int, int], ...]  # the first and the last word of each piece of the argument
 
@@ -122,12 +126,16 @@ def proposition_lines(words: Sequence[str], predicates: Sequence[int], tags: Seq
 
 @dataclasses.dataclass(frozen=True)
 class SRLDataConfig(TaskDataConfig):
+    """The sources of the annotated predicates and their format."""
+
     format: Literal["conll2012", "propbank", "bio"] = setting(
         "conll2012", "The format: columns of CoNLL-2012 or PropBank's gold_conll, or lines of BIO tags."
     )
 
 
 class SRL(TaggingTask[Example]):
+    """Semantic role labelling of given predicates, whose frames are BIO tags."""
+
     name = "srl"
     metric = "f1"
     spans_and_label = ("arguments", "role")

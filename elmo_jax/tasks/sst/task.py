@@ -191,6 +191,7 @@ def read_texts(
 
 
 def splitter(words: Words, language: str = "en") -> Callable[[str], list[str]]:
+    """Returns what splits a text into words: Moses ("moses"), or the spaces in it ("spaces")."""
     if words == "spaces":
         return lambda text: split_words(text.replace("\r", " ").replace("\n", " "))
     return lambda text: [word for sentence in raw_sentences(text.splitlines(), language=language) for word in sentence]
@@ -198,6 +199,8 @@ def splitter(words: Words, language: str = "en") -> Callable[[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class SSTDataConfig(TaskDataConfig):
+    """The files of trees and the examples that are taken from them, or files with labels of your own."""
+
     phrases: Phrases = setting("all", "The training examples: all phrases of the trees, or only whole sentences.")
     shortest: int = setting(4, "The minimum words of a training phrase; AllenNLP has 1.", least=1)
     text: str = setting("text", "The field of the text in .jsonl, .csv and .tsv files.")
@@ -207,6 +210,8 @@ class SSTDataConfig(TaskDataConfig):
 
 
 class SST(ClassificationTask):
+    """Classification of sentences: the five classes of the treebank, or those of the training examples."""
+
     name = "sst"
     data = SSTDataConfig()
     model = SSTModel()
