@@ -78,7 +78,7 @@ def unescape(word: str) -> str:
 
 
 def without_backslashes(word: str) -> str:
-    """Returns a word with `/` and `*` in place of `\/` and `\*`."""
+    r"""Returns a word with `/` and `*` in place of `\/` and `\*`."""
     return _BACKSLASH.sub(r"\1", word)
 
 
