@@ -36,7 +36,7 @@ def compared(flag: str, compute: Any) -> None:
     usual = jax.tree.map(np.asarray, compute())
     jax.config.update(flag, FLAGS[flag])
     actual = jax.tree.map(np.asarray, compute())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6), actual, usual)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), actual, usual)
     assert jax.tree.map(lambda x: x.dtype, actual) == jax.tree.map(lambda x: x.dtype, usual)
 
 

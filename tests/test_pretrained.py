@@ -35,7 +35,7 @@ def test_a_word_has_other_vectors_in_other_contexts() -> None:
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
     assert cosine(river, stream) > cosine(river, money)
-    np.testing.assert_allclose(layers[0, 0, 4], layers[2, 0, 1], atol=1e-6)  # the token layer knows no context
+    np.testing.assert_allclose(layers[0, 0, 4], layers[2, 0, 1], atol=1e-5)  # the token layer knows no context
 
 
 def test_the_command_finds_it_by_name(

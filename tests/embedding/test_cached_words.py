@@ -35,7 +35,7 @@ def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
     table, plain = table_of(bilm, 5), bilm.words([f"v{i}" for i in range(9)])
     vectors = table(["v0", "v1", "v0", "v1"])
     assert table.encoded == 2 and len(table) == 2
-    assert_allclose(vectors, plain[[0, 1, 0, 1]], atol=1e-6)
+    assert_allclose(vectors, plain[[0, 1, 0, 1]], atol=1e-5)
     table(["v0", "v2", "v3", "v4"])
     assert table.encoded == 5 and len(table) == 5
     table(["v1", "v0"])
@@ -43,9 +43,9 @@ def test_each_distinct_word_is_encoded_once_within_bounds(bilm):
     table(["v5"])  # v2, v3 or v4 is dropped
     table(["v0", "v1", "v5"])
     assert table.encoded == 6 and len(table) == 5
-    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-6)  # more words at once than it keeps
+    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-5)  # more words at once than it keeps
     assert len(table) == 5
-    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-6)
+    assert_allclose(table([f"v{i}" for i in range(9)]), plain, atol=1e-5)
 
 
 def test_a_word_that_cannot_be_encoded_leaves_the_table_as_it_was(bilm):
@@ -54,7 +54,7 @@ def test_a_word_that_cannot_be_encoded_leaves_the_table_as_it_was(bilm):
     with pytest.raises(UserError, match="half of a surrogate pair"):
         table(["v2", "\ud800"])
     assert len(table) == table.encoded == 2
-    assert_allclose(table(["v1", "v2"]), bilm.words(["v1", "v2"]), atol=1e-6)
+    assert_allclose(table(["v1", "v2"]), bilm.words(["v1", "v2"]), atol=1e-5)
 
 
 def test_more_distinct_words_than_the_table_has_rows_are_refused(bilm):
@@ -67,7 +67,7 @@ def test_more_distinct_words_than_the_table_has_rows_are_refused(bilm):
         else:
             with pytest.raises(UserError, match="a sentence has more than 6 distinct words; divide it"):
                 bilm.embed(sentences)
-    assert_allclose(bilm.embed([["v0", "v1", "v2", "v3"]])[0], expected, atol=1e-6)
+    assert_allclose(bilm.embed([["v0", "v1", "v2", "v3"]])[0], expected, atol=1e-5)
     with pytest.raises(UserError, match="more than 6 distinct words"):
         table.rows([f"new{i}" for i in range(7)])
 
@@ -86,7 +86,7 @@ def test_an_interrupted_call_does_not_mistake_words_for_others(bilm, monkeypatch
         patched.setattr(word_table, "_encode", interrupted)
         table.rows([f"new{i}" for i in range(600)])  # which overwrite the rows of the others
     for _ in range(2):
-        assert_allclose(table(words), expected, atol=1e-6)
+        assert_allclose(table(words), expected, atol=1e-5)
     assert len(table) == 600
 
 

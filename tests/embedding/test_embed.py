@@ -47,10 +47,10 @@ def test_a_forward_only_language_model_is_the_forward_half(bilm: EmbeddingBiLM, 
     sentences = [["the", "old", "boat"], [], ["fish"] * 40]
     (both, mask, states), (layers, _, carry) = (one.embed(sentences, state="carry") for one in (bilm, half))
     assert layers.shape == (3, 3, 40, size)
-    assert_allclose(layers, both[..., :size], atol=1e-6)
-    jax.tree.map(lambda one, two: assert_allclose(one, two[:1], atol=1e-6), carry, states)
+    assert_allclose(layers, both[..., :size], atol=1e-5)
+    jax.tree.map(lambda one, two: assert_allclose(one, two[:1], atol=1e-5), carry, states)
     in_task, _ = sentence_layers(half.model, half.params, half.character_ids(sentences))
-    assert_allclose(in_task[:, :, 1:-1] * mask[:, None, :, None], layers, atol=1e-6)
+    assert_allclose(in_task[:, :, 1:-1] * mask[:, None, :, None], layers, atol=1e-5)
     with pytest.raises(UserError, match="two directions, and this biLM has only forward"):
         write_hdf5(tmp_path / "options.json", tmp_path / "weights.hdf5", config, params)
 
@@ -98,7 +98,7 @@ def test_the_published_fixtures(name, sentences):
             with h5py.File(folder / f"lm_embeddings_{row}.hdf5") as file:
                 expected = file[str(call)][...]  # [2, T, P]: the top layer, forward and backward
             top = layers[row, -1, : expected.shape[1]]
-            assert_allclose(np.stack(np.split(top, 2, axis=-1)), expected, atol=2e-6)
+            assert_allclose(np.stack(np.split(top, 2, axis=-1)), expected, atol=1e-5)
 
 
 def test_the_published_token_vectors():
@@ -106,7 +106,7 @@ def test_the_published_token_vectors():
     bilm = load_bilm((folder / "options.json", folder / "lm_weights.hdf5"))
     words = (folder / "vocab_test.txt").read_text().split("\n")
     with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:
-        assert_allclose(bilm.words(words), file["embedding"][...], atol=2e-6)
+        assert_allclose(bilm.words(words), file["embedding"][...], atol=1e-5)
 
 
 def lines(*lengths: int) -> list[list[str]]:
@@ -123,7 +123,7 @@ def test_reset_depends_on_the_sentence_alone(bilm):
     assert_array_equal(mask, np.arange(7) < np.array([[4], [0], [7], [1]]))
     for sentence, vectors in zip(sentences, layers, strict=True):  # in the order given
         alone, _, _ = bilm.embed([sentence])
-        assert_allclose(alone[0], vectors[:, : len(sentence)], atol=1e-6)
+        assert_allclose(alone[0], vectors[:, : len(sentence)], atol=1e-5)
         assert not vectors[:, len(sentence) :].any()
     assert_array_equal(layers[:, 0, :, :5], layers[:, 0, :, 5:])
 
@@ -133,7 +133,7 @@ def test_sentence_marks_are_kept_on_request(bilm):
     dropped, mask, _ = bilm.embed(sentences)
     kept, kept_mask, _ = bilm.embed(sentences, bos_eos="keep")
     expected, _ = sentence_layers(bilm.model, bilm.params, bilm.character_ids(sentences))
-    assert_allclose(kept, expected, atol=2e-6)
+    assert_allclose(kept, expected, atol=1e-5)
     assert_array_equal(kept_mask.sum(1), mask.sum(1) + 2)
     assert_array_equal(kept[:, :, 1:-1] * mask[:, None, :, None], dropped)
     with pytest.raises(UserError, match="bos_eos: expected one of 'drop', 'keep', got 'both'"):
@@ -143,7 +143,7 @@ def test_sentence_marks_are_kept_on_request(bilm):
 def test_warm_up_is_the_second_run_and_carry_the_next(bilm):
     sentences = lines(3, 5)
     first, _, carry = bilm.embed(sentences, None, "carry")
-    assert_allclose(first, bilm.embed(sentences)[0], atol=1e-7)
+    assert_allclose(first, bilm.embed(sentences)[0], atol=1e-5)
     kept = {name: [leaf.copy() for leaf in state] for name, state in carry.items()}
     second, _, after = bilm.embed(sentences, carry, "carry")
     assert np.abs(first - second).max() > 1e-3
@@ -151,8 +151,8 @@ def test_warm_up_is_the_second_run_and_carry_the_next(bilm):
         for before, leaf in zip(kept[name], state, strict=True):
             assert_array_equal(before, leaf)  # what was given is not changed
     warm, _, warm_carry = bilm.embed(sentences, state="warm_up")
-    assert_allclose(warm, second, atol=1e-7)
-    assert_allclose(warm_carry["layer_1"].cell, after["layer_1"].cell, atol=1e-7)
+    assert_allclose(warm, second, atol=1e-5)
+    assert_allclose(warm_carry["layer_1"].cell, after["layer_1"].cell, atol=1e-5)
 
 
 def test_rows_keep_their_own_state(bilm):
@@ -167,7 +167,7 @@ def test_rows_keep_their_own_state(bilm):
     _, _, grown = bilm.embed(lines(2, 2, 2, 2, 6), after, "carry")
     alone, _, _ = bilm.embed(lines(2, 2, 2, 2, 6)[4:])
     assert grown["layer_0"].cell.shape == (2, 5, 7)
-    assert_allclose(bilm.embed(lines(2, 2, 2, 2, 6), after, "carry")[0][4:], alone, atol=1e-6)
+    assert_allclose(bilm.embed(lines(2, 2, 2, 2, 6), after, "carry")[0][4:], alone, atol=1e-5)
 
 
 def test_a_carry_of_a_call_that_kept_none_is_refused(bilm):
@@ -189,9 +189,9 @@ def test_vectors_do_not_depend_on_the_programs(bilm, monkeypatch, platform, stat
     layers, mask, carry = bilm.embed(sentences, state=state, bos_eos="keep")
     monkeypatch.setattr(packing, "ON_CPU", platform)
     other, same_mask, other_carry = dataclasses.replace(bilm).embed(sentences, state=state, bos_eos="keep")
-    assert_allclose(layers, other, atol=2e-6)
+    assert_allclose(layers, other, atol=1e-5)
     assert_array_equal(mask, same_mask)
-    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
+    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=1e-5), carry, other_carry)
 
 
 def test_the_memory_of_the_devices_is_bounded_for_long_sentences(bilm):
@@ -218,8 +218,8 @@ def test_more_sentences_than_one_group(bilm, monkeypatch, state):
     small = packing.Platform((packing.Shape((2,), 32),), (1, 1), together=False)
     monkeypatch.setattr(packing, "ON_CPU", small)
     other, _, other_carry = dataclasses.replace(bilm).embed(sentences, state=state)
-    assert_allclose(layers, other, atol=2e-6)
-    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=2e-6), carry, other_carry)
+    assert_allclose(layers, other, atol=1e-5)
+    jax.tree.map(lambda one, two: assert_allclose(one, two, atol=1e-5), carry, other_carry)
 
 
 def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
@@ -251,7 +251,7 @@ def test_any_text(bilm):
     sentences = [["a/b", "/", "…", "日本語", "🙂", "\x00", "", "<UNK>", "w" * 10_000], [], ["<S>", "</S>"]]
     layers, mask, _ = bilm.embed(sentences)
     assert np.isfinite(layers).all() and mask.sum() == 11
-    assert_allclose(layers[2, 0, :2, :5], bilm.words(["<S>", "</S>"]), atol=1e-6)
+    assert_allclose(layers[2, 0, :2, :5], bilm.words(["<S>", "</S>"]), atol=1e-5)
     beyond = [["a" * 48 + "\ud800"]]  # half of a surrogate pair in what is not read
     assert_array_equal(bilm.embed(beyond)[0], bilm.embed([["a" * 48]])[0])
     assert_array_equal(bilm.character_ids(beyond), bilm.character_ids([["a" * 48]]))
@@ -270,7 +270,7 @@ def test_other_architectures():
     layers, _, carry = bilm.embed(sentences, state="carry")
     assert layers.shape == (2, 4, 3, 12) and len(carry) == 3
     for sentence, vectors in zip(sentences, layers, strict=True):
-        assert_allclose(vectors[:, : len(sentence)], plain.embed(config, bilm.params, sentence), atol=2e-6)
+        assert_allclose(vectors[:, : len(sentence)], plain.embed(config, bilm.params, sentence), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -350,6 +350,6 @@ def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
         for state in ("reset", "warm_up"):
             expected, mask, carry = bilm.embed(part, state=state)
             layers, same_mask, same_carry = many.embed(part, state=state)
-            assert_allclose(layers, expected, atol=1e-6)
+            assert_allclose(layers, expected, atol=1e-5)
             assert_array_equal(same_mask, mask)
-            jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), same_carry, carry)
+            jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), same_carry, carry)

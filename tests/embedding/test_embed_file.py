@@ -122,12 +122,12 @@ def test_one_vector_per_sentence_and_the_index_of_sentences(bilm, text, tmp_path
         assert list(means) == [*words, "sentence_to_index"]
         for line in words:
             expected = words[line][()].mean(0, keepdims=True) if len(words[line]) else words[line][()]
-            assert_allclose(means[line][()], expected, atol=1e-6)
+            assert_allclose(means[line][()], expected, atol=1e-5)
         index = json.loads(means["sentence_to_index"][0])
     assert index["The cat sat ."] == "0" and index["one"] == "4"
     shards = VectorShards(tmp_path / "means")
     assert [item.shape[1] for item in shards] == [1, 0, 1, 0, 1, 1, 1] == shards.lengths.tolist()
-    assert_allclose(shards[2], bilm.embed([TEXT.split("\n")[2].split()])[0][0].mean(1, keepdims=True), atol=2e-6)
+    assert_allclose(shards[2], bilm.embed([TEXT.split("\n")[2].split()])[0][0].mean(1, keepdims=True), atol=1e-5)
     with pytest.raises(UserError, match="--sentence-index: needs --format hdf5"):
         embed_file(bilm, text, tmp_path / "other", Settings(sentence_index=True, format=Format.NPY))
 
@@ -176,7 +176,7 @@ def test_an_interrupted_run_continues(bilm, text, tmp_path, monkeypatch, state):
     embed_file(bilm, text, out, settings)
     assert done == [0, 2, 4, 6]  # nothing twice
     for one, two in zip(read(out), read(tmp_path / "whole.hdf5"), strict=True):
-        assert_allclose(one, two, atol=1e-6)  # other lines were run together
+        assert_allclose(one, two, atol=1e-5)  # other lines were run together
     done.clear()
     assert embed_file(bilm, text, out, settings) == 7 and not done  # complete already
     with pytest.raises(UserError, match="was not made from these sentences with these settings"):

@@ -80,7 +80,7 @@ def test_a_step_may_donate_all_variables(bilm, expected, cache):
     step(given)
     assert any(leaf.is_deleted() for leaf in jax.tree.leaves(given["bilm"]))  # the step did donate
     for variables in (bystander, with_bilm(stored, bilm, cached)):
-        assert_allclose(model.apply(variables, *inputs)[0], expected, atol=1e-6)
+        assert_allclose(model.apply(variables, *inputs)[0], expected, atol=1e-5)
     jax.tree.map(assert_array_equal, bilm.params, params)
     assert_array_equal(cached.vectors, vectors)
 
@@ -92,20 +92,20 @@ def test_an_nnx_step_may_donate_the_model(bilm, expected):
         nnx.update(model, jax.tree.map(lambda x: x + 1, nnx.state(model, FrozenBiLM)))
 
     nnx.jit(change, donate_argnums=0)(Tagger(bilm, nnx.Rngs(0)))
-    assert_allclose(Tagger(bilm, nnx.Rngs(0)).elmo(characters).mixes[0], expected, atol=1e-6)
+    assert_allclose(Tagger(bilm, nnx.Rngs(0)).elmo(characters).mixes[0], expected, atol=1e-5)
 
 
 def test_an_nnx_model_may_be_made_while_jax_traces(bilm, expected):
     characters = bilm.character_ids(SENTENCES)
     abstract = nnx.eval_shape(lambda: Tagger(bilm, nnx.Rngs(0)))
     made = nnx.jit(lambda: Tagger(bilm, nnx.Rngs(0)))()
-    assert_allclose(made.elmo(characters).mixes[0], expected, atol=1e-6)
+    assert_allclose(made.elmo(characters).mixes[0], expected, atol=1e-5)
     bare = nnx.eval_shape(lambda: nnx.bridge.ToNNX(bilm.elmo(), rngs=nnx.Rngs(0)).lazy_init(characters))
     added = nnx.state(add_bilm(bare, bilm), FrozenBiLM)
     assert jax.tree.map(jnp.shape, added) == jax.tree.map(jnp.shape, nnx.state(made.elmo, FrozenBiLM))
     graph, state = nnx.split(abstract)
     assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, nnx.state(made))
-    assert_allclose(nnx.merge(graph, nnx.state(made)).elmo(characters).mixes[0], expected, atol=1e-6)
+    assert_allclose(nnx.merge(graph, nnx.state(made)).elmo(characters).mixes[0], expected, atol=1e-5)
     assert_array_equal(bilm.embed(SENTENCES)[0], bilm_of().embed(SENTENCES)[0])  # nothing traced was kept
 
 
@@ -122,7 +122,7 @@ def test_the_bilm_may_be_added_while_jax_traces(bilm, expected):
         assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), actual) == shapes
         assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(actual))
     apply = jax.jit(lambda variables: module.apply(with_bilm(variables, bilm), characters).mixes[0])
-    assert_allclose(apply(stored), expected, atol=1e-6)
+    assert_allclose(apply(stored), expected, atol=1e-5)
 
 
 def test_a_traced_model_of_another_bilm_gives_nan_and_several_are_refused(bilm):
@@ -141,7 +141,7 @@ def test_a_bilm_on_devices_is_copied_to_the_default_device(bilm, devices):
     placed = bilm.on(jax.devices()[-devices:])
     for other in (copy.copy(placed), copy.deepcopy(placed), pickle.loads(pickle.dumps(placed))):
         assert other.devices == ()
-        assert_allclose(other.embed(SENTENCES)[0], placed.embed(SENTENCES)[0], atol=1e-6)
+        assert_allclose(other.embed(SENTENCES)[0], placed.embed(SENTENCES)[0], atol=1e-5)
     trainable = pickle.loads(pickle.dumps(placed.elmo(trainable=True)))
     params = trainable.init(jax.random.key(0), bilm.character_ids(SENTENCES))["params"]["bilm"]
     jax.tree.map(assert_array_equal, params, {name: bilm.params[name] for name in params})
@@ -168,7 +168,7 @@ def test_a_trained_bilm_has_the_same_gradients_under_other_flags(bilm, trainable
     with context():
         actual = gradients()
     assert {leaf.dtype for leaf in jax.tree.leaves(actual)} == {jnp.dtype("float32")}
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-6), actual, plain)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), actual, plain)
 
 
 @pytest.mark.parametrize("level", ["disallow", "disallow_explicit"])

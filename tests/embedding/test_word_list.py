@@ -32,9 +32,9 @@ def test_words_in_the_published_format(bilm, tmp_path, capsys):
     assert main(command) == 0
     with h5py.File(out) as file:
         assert list(file) == ["embedding"] and file["embedding"].dtype == np.float32
-        assert_allclose(file["embedding"][...], bilm.words(words), atol=1e-6)
+        assert_allclose(file["embedding"][...], bilm.words(words), atol=1e-5)
     cache = CachedWords.read(vocabulary, out)
-    assert_allclose(cache.vectors, bilm.words(words), atol=1e-6)
+    assert_allclose(cache.vectors, bilm.words(words), atol=1e-5)
     characters, positions = cache([["the", "cat", "…"], ["cat"]])
     assert_array_equal(positions, [[1, -1, 2], [-1, 0, 0]])
     assert len(characters) == 1
@@ -87,7 +87,7 @@ def word_list(bilm, tmp_path):
 
 def test_a_word_list_of_windows_hits_the_cache(bilm, word_list):
     cache = CachedWords.read(*word_list)
-    assert_allclose(cache.vectors, bilm.words(["the", "cat"]), atol=1e-6)
+    assert_allclose(cache.vectors, bilm.words(["the", "cat"]), atol=1e-5)
     assert_array_equal(cache([["cat", "the", "dog"]])[1], [[2, 1, -1]])
     assert cache.fingerprint == bilm.fingerprint
 

@@ -45,7 +45,7 @@ def text(commands: Commands) -> Path:
 def test_heldout_figure_of_the_run_is_reproduced(commands: Commands, whole: Path, corpus: Path, tmp_path: Path) -> None:
     result = json.loads((whole / "result.json").read_text())
     actual = evaluate(commands, tmp_path, whole, corpus)
-    assert actual["perplexity"] == pytest.approx(result["heldout_perplexity"], rel=1e-6)
+    assert actual["perplexity"] == pytest.approx(result["heldout_perplexity"], rel=1e-5)
     assert actual["tokens"] == result["heldout_tokens"]
     assert actual["unknown_targets"] == pytest.approx(result["heldout_unknown"])
     counted = json.loads((corpus / "corpus.json").read_text())["splits"]["heldout"]
@@ -83,7 +83,7 @@ def test_words_that_are_not_in_a_file_count_as_unknown(
     size = len(vocabulary.read_text().splitlines())
     same = evaluate(commands, tmp_path, whole, text, "--vocab", whole / "export")  # which has the same words
     assert same["merged_words"] == 0 and same["unknown_targets"] == pytest.approx(UNKNOWN / (WORDS + SENTENCES))
-    assert same["perplexity"] == pytest.approx(evaluate(commands, tmp_path, whole, text)["perplexity"], rel=1e-6)
+    assert same["perplexity"] == pytest.approx(evaluate(commands, tmp_path, whole, text)["perplexity"], rel=1e-5)
     actual = evaluate(commands, tmp_path, whole, text, "--vocab", fewer)
     assert actual["merged_words"] == size - 4
     assert actual["unknown_targets"] == pytest.approx(1 - (TEXT.split().count("the") + SENTENCES) / (WORDS + SENTENCES))

@@ -101,7 +101,7 @@ def test_numbers_are_those_of_evaluate(domain: Commands, run: Path, tmp_path: Pa
     ended = domain.run("evaluate", run, "--data", run / "corpus", "--json", tmp_path / "numbers.json")
     assert ended.status == 0, ended.stderr
     actual = json.loads((tmp_path / "numbers.json").read_text())
-    assert actual["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
+    assert actual["perplexity"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-5)
 
 
 def test_second_launch_changes_nothing(domain: Commands, run: Path) -> None:
@@ -135,7 +135,7 @@ def test_whole_text_is_evaluated_before_and_after(domain: Commands, restless: Pa
     assert first[1]["whole_heldout/tokens"] == result["heldout_tokens"] > 3 * first[0]["heldout/tokens"]
     assert domain.inside("evaluate", restless, "--data", restless / "corpus", "--json", tmp_path / "n.json").status == 0
     actual = json.loads((tmp_path / "n.json").read_text())["perplexity"]
-    assert actual == pytest.approx(result["after"]["domain"], rel=1e-6)
+    assert actual == pytest.approx(result["after"]["domain"], rel=1e-5)
 
 
 def test_frozen_part_is_bit_equal(restless: Path, whole: Path) -> None:
@@ -214,7 +214,7 @@ def test_no_steps_change_nothing(domain: Commands, untrained: Ended, run: Path) 
     assert all(same(params[path], before[path]) for path in before)
     result = result_of(domain.folder / "untrained")
     assert result["before"] == result["after"] and result["steps"] == 0
-    assert result["before"]["domain"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-6)
+    assert result["before"]["domain"] == pytest.approx(result_of(run)["after"]["domain"], rel=1e-5)
 
 
 def test_original_that_is_not_there_is_said(domain: Commands, untrained: Ended) -> None:
@@ -316,7 +316,7 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
     of_softmax, result = result_of(run / "softmax"), result_of(run)
     assert of_softmax["after"]["domain"]["average"] < of_softmax["before"]["domain"]["average"]
     # "before fine-tuning" is measured after the fit
-    assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-6)
+    assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-5)
     assert result["before"]["original"]["average"] > 1 and result["after"]["original"] != result["before"]["original"]
     params, info = bilm_of(run)
     assert info["finetuned_from"] == fitted_info

@@ -73,7 +73,7 @@ def test_means_of_senses(vectors: Vectors) -> None:
     assert means.directions.shape == (LAYERS, 4, 2 * PROJECTION)
     for key, mean in expected.items():
         unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-        assert_allclose(means.directions[:, means.rows[key]], unit, atol=1e-6)
+        assert_allclose(means.directions[:, means.rows[key]], unit, atol=1e-5)
 
 
 def test_the_nearest_mean_among_the_senses_of_the_lemma(vectors: Vectors) -> None:

@@ -56,7 +56,7 @@ def test_every_choice_of_layers_with_and_without_the_norm_of_each_vector(bilm, c
         assert list(mix) == {"all": ["gamma", "weights"], "token": []}.get(choice, ["gamma"])
         expected = mixed(used, choice, mix) * mask[..., None]
         for out in (of_characters, of_layers):
-            assert_allclose(out.mixes[number], expected, atol=3e-6)
+            assert_allclose(out.mixes[number], expected, atol=1e-5)
     assert of_layers.penalty == 0
 
 
@@ -73,7 +73,7 @@ def test_with_the_norm_of_each_vector_other_sentences_do_not_matter(bilm):
         return np.asarray(run(module, variables, bilm.character_ids(sentences)).mixes[0])[-1, :3]
 
     together, alone = [["naïve", "…", "dog"], ["a"], SENTENCES[0]], [SENTENCES[0]]
-    assert_allclose(vectors(LayerNorm.TOKENS, together), vectors(LayerNorm.TOKENS, alone), atol=1e-6)
+    assert_allclose(vectors(LayerNorm.TOKENS, together), vectors(LayerNorm.TOKENS, alone), atol=1e-5)
     for norm in (LayerNorm.WITHOUT_BOS_EOS, LayerNorm.WITH_BOS_EOS):  # those of the original programs
         assert np.abs(vectors(norm, together) - vectors(norm, alone)).max() > 0.01
 
@@ -134,7 +134,7 @@ def test_mix_weights_of_linen_and_nnx(bilm, characters):
     for given in (model, nnx.state(model), nnx.state(model, nnx.Param), nnx.to_pure_dict(nnx.state(model, nnx.Param))):
         actual = mix_weights(given)
         assert list(actual) == ["elmo/mix_0", "elmo/mix_1"]
-        assert_allclose(actual["elmo/mix_0"].weights, [0.2, 0.3, 0.5], rtol=1e-6)
+        assert_allclose(actual["elmo/mix_0"].weights, [0.2, 0.3, 0.5], rtol=1e-5)
     alone = ScalarMix().init(jax.random.key(0), np.zeros((1, 4, 2, 3)), np.ones((1, 2), bool))["params"]
     assert_allclose(mix_weights(alone)[""].weights, [0.25] * 4)
 
@@ -152,4 +152,4 @@ def test_with_bilm_needs_no_parameters_of_mixes(bilm, characters):
     module = bilm.elmo(layers="token", dropout=0.0)
     variables = with_bilm(module.init(jax.random.key(0), characters), bilm)
     words = bilm.words(SENTENCES[0])
-    assert_allclose(module.apply(variables, characters).mixes[0][0, :3], words, atol=1e-6)
+    assert_allclose(module.apply(variables, characters).mixes[0][0, :3], words, atol=1e-5)

@@ -92,7 +92,7 @@ def test_merged_words_have_the_sum_of_their_probabilities(training, devices, chu
 def test_unknown_words_alone_merge_nothing(training):
     whole, _ = evaluate(training, SETTINGS, devices=1)
     alone, _ = evaluate(training, SETTINGS, devices=1, merged=np.arange(VOCABULARY) == 2)
-    assert_allclose([alone.forward, alone.backward], [whole.forward, whole.backward], rtol=1e-6)
+    assert_allclose([alone.forward, alone.backward], [whole.forward, whole.backward], rtol=1e-5)
     assert alone.unknown == whole.unknown
 
 
@@ -142,7 +142,7 @@ def test_a_forward_only_language_model_has_the_forward_perplexity(training):
     half = SmallTraining(forward_only(training.config), devices=1)
     both, one = (evaluate(one, SETTINGS, devices=2)[0] for one in (training, half))
     assert one.as_dict().keys() == {"forward", "average"}
-    assert one.forward == one.average == pytest.approx(both.forward, rel=1e-6)
+    assert one.forward == one.average == pytest.approx(both.forward, rel=1e-5)
 
 
 def test_no_text_is_a_mistake(training):

@@ -85,7 +85,7 @@ def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
         clipped += norm > training.config.train.optimizer.clip_norm
     assert clipped >= 3
     params = deinterleave(state.params, VOCABULARY)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-6), params, dict(plain["params"]))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), params, dict(plain["params"]))
     sums = plain["optimizer"][1].sum_of_squares
     mine = deinterleave({"softmax": state.softmax_accumulator}, VOCABULARY)["softmax"]
     jax.tree.map(lambda a, b: assert_allclose(a, b, atol=2e-5), mine, sums["softmax"])
@@ -120,8 +120,8 @@ def test_divided_updates_equal_whole_ones(optimizer, tolerance, groups, monkeypa
     assert shapes[rows, columns] == (rows // 2, columns)
     for a, b in zip(metrics, others, strict=True):
         assert b.gradient_norm > 0.5  # which is clipped
-        assert_allclose(b.loss, a.loss, atol=1e-6)
-        assert_allclose(b.gradient_norm, a.gradient_norm, rtol=1e-6)
+        assert_allclose(b.loss, a.loss, atol=1e-5)
+        assert_allclose(b.gradient_norm, a.gradient_norm, rtol=1e-5)
     jax.tree.map(lambda a, b: assert_allclose(b, a, atol=tolerance), whole, divided)
 
 
@@ -139,10 +139,10 @@ def test_groups_of_rows_give_what_as_many_devices_give(devices, accumulate, plac
     config = with_dropout(small_config(accumulate=accumulate, **settings), 0.3)
     few, others = shared(config, devices, placement=placement).run(6)
     for a, b in zip(metrics, others, strict=True):
-        assert_allclose(a.loss, b.loss, atol=1e-6)
+        assert_allclose(a.loss, b.loss, atol=1e-5)
         assert_allclose(a.gradient_norm, b.gradient_norm, rtol=1e-5)
     for name in ("params", "softmax_accumulator", "carry"):
-        jax.tree.map(partial(assert_allclose, atol=1e-6), getattr(few, name), getattr(many, name))
+        jax.tree.map(partial(assert_allclose, atol=1e-5), getattr(few, name), getattr(many, name))
 
 
 @pytest.mark.parametrize("negatives", [0, 16])
@@ -152,7 +152,7 @@ def test_a_forward_only_language_model_starts_with_the_forward_loss_and_learns(n
     _, (metrics,) = shared(config, 2).run(1)
     state, actual = half.run(10)
     assert "backward" not in state.params
-    assert_allclose(actual[0].loss, metrics.loss[:1], rtol=1e-6)
+    assert_allclose(actual[0].loss, metrics.loss[:1], rtol=1e-5)
     assert actual[-1].loss[0] < actual[0].loss[0] - 0.1
 
 
@@ -206,7 +206,7 @@ def test_rows_without_gradient_stay_bit_equal():
     values, sums = jnp.arange(10.0).reshape(5, 2), jnp.ones((5, 2))
     new, new_sums = adagrad_rows(values, sums, jnp.array([3, 7, 1]), jnp.ones((3, 2)), jnp.float32(0.2))
     assert np.array_equal(new[jnp.array([0, 2, 4])], values[jnp.array([0, 2, 4])])
-    assert_allclose(new[3], values[3] - 0.2 / np.sqrt(2), rtol=1e-6)
+    assert_allclose(new[3], values[3] - 0.2 / np.sqrt(2), rtol=1e-5)
     assert_allclose(new_sums[:, 0], [1, 2, 1, 2, 1])
 
 
@@ -227,7 +227,7 @@ def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
     constant = lr_schedule(OptimizerConfig(), 100)
     assert [float(constant(jnp.int32(n))) for n in (0, 50, 100)] == [1, 1, 1]
     cosine = lr_schedule(OptimizerConfig(schedule="warmup_cosine", warmup_steps=10, final_fraction=0.1), 100)
-    assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-6)
+    assert_allclose([float(cosine(jnp.int32(n))) for n in (0, 5, 10, 100)], [0, 0.5, 1, 0.1], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def assert_padding_changes_nothing(trained: TrainedTask, examples: list[Any]) ->
         batch = trained._program.device_put(data.arrays(Batch((short,), padded_to)))
         actual.append(jax.device_get(trained._program.evaluate(params, batch, frozen)))
     (loss, alone), (padded, others) = actual
-    assert_allclose(padded, loss, rtol=1e-6)
+    assert_allclose(padded, loss, rtol=1e-5)
     for name, array in alone.items():
         inside = others[name][(0, *map(slice, array.shape[1:]))]
-        assert_allclose(inside, array[0], rtol=1e-6, atol=1e-6, err_msg=name)
+        assert_allclose(inside, array[0], rtol=1e-5, atol=1e-5, err_msg=name)

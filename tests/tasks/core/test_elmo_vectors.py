@@ -53,7 +53,7 @@ def test_two_launches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     for sentence in SENTENCES:
         assert_array_equal(stored[0][sentence], stored[1][sentence])
         layers = bilm.embed([sentence])[0][0]
-        assert_allclose(elmo_vectors.unpack_layers(stored[0][sentence][None], bilm.config)[0], layers, atol=1e-6)
+        assert_allclose(elmo_vectors.unpack_layers(stored[0][sentence][None], bilm.config)[0], layers, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -89,5 +89,5 @@ def test_one_layer_alone(choice: str, layer: int) -> None:
     text = {"mask": mask, "layers": stored}
     (embedded, penalty), _ = module.init_with_output(jax.random.key(0), text, deterministic=True)
     expected = elmo_vectors.unpack_layers(stored, bilm)[:, layer] * mask[..., None]
-    assert_allclose(embedded.vectors, expected[..., : 3 if choice == "token" else 6], rtol=1e-6)
+    assert_allclose(embedded.vectors, expected[..., : 3 if choice == "token" else 6], rtol=1e-5)
     assert penalty == 0

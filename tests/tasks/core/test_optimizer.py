@@ -74,14 +74,14 @@ def test_elements_are_bounded_before_the_norm_is() -> None:
     """AllenNLP's hooks clamp a gradient as it is computed; `rescale_gradients` then reads the clamped one."""
     config = TaskOptimizerConfig(b1=0.0, b2=0.0, eps=1.0, clip_norm=2.5, clip_value=4.0)
     (actual,) = updates(config, [[3.0, -8.0]])  # clamped to [3, -4], of norm 5, and then halved
-    assert_allclose(actual, [-1.5 / (1.5 + 1), 2.0 / (2.0 + 1)], rtol=1e-6)  # Adam: g / (|g| + eps)
+    assert_allclose(actual, [-1.5 / (1.5 + 1), 2.0 / (2.0 + 1)], rtol=1e-5)  # Adam: g / (|g| + eps)
 
 
 def test_adam() -> None:
     config = TaskOptimizerConfig(name="adam", b1=0.5, b2=0.75, eps=1e-8, clip_norm=0.0)
     actual = updates(config, [[2.0], [-1.0]])
     first, second = 0.5 * 2.0, 0.25 * 4.0
-    assert_allclose(actual[0], [-(first / 0.5) / math.sqrt(second / 0.25)], rtol=1e-6)
+    assert_allclose(actual[0], [-(first / 0.5) / math.sqrt(second / 0.25)], rtol=1e-5)
     first, second = 0.5 * first - 0.5, 0.75 * second + 0.25
     assert_allclose(actual[1], [-(first / 0.75) / math.sqrt(second / (1 - 0.75**2))], rtol=1e-5)
 

@@ -51,7 +51,7 @@ def layers_of(made: Computed) -> np.ndarray:
 def test_stored_layers_are_those_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
     made = make(tmp_path, bilm, SENTENCES, "float32")
     assert len(made.files) == 5
-    assert_allclose(layers_of(made), plain(bilm), atol=1e-6)
+    assert_allclose(layers_of(made), plain(bilm), atol=1e-5)
     numbers = LayerCache(made.files)[SENTENCES[0]][None]
     assert_array_equal(
         elmo_vectors.unpack_layers(jnp.asarray(numbers), CONFIG), elmo_vectors.unpack_layers(numbers, CONFIG, np)
@@ -106,7 +106,7 @@ def test_added_and_reordered_sentences_embed_only_the_new_ones(tmp_path: Path, b
     stored = LayerCache(more.files)
     for words in [("so", "it", "is"), *SENTENCES]:
         layers = bilm.embed([words])[0][0]
-        assert_allclose(elmo_vectors.unpack_layers(stored[words][None], bilm.config)[0], layers, atol=1e-6)
+        assert_allclose(elmo_vectors.unpack_layers(stored[words][None], bilm.config)[0], layers, atol=1e-5)
     assert make(tmp_path, bilm, SENTENCES, "float16").words == first.words
     split = make(tmp_path, bilm, [("so it", "is")], "float32")  # other words, though the text is the same
     assert split.words == 2

@@ -85,7 +85,7 @@ def test_masked_softmax_is_the_oracle(case):
     actual = np.asarray(jax.jit(jax.nn.softmax)(case["input"]["scores"], where=mask))
     close(actual, expected["softmax"])
     real = np.broadcast_to(mask, actual.shape)
-    assert_allclose(np.log(actual[real]), expected["log_softmax"][real], rtol=0, atol=1e-6)
+    assert_allclose(np.log(actual[real]), expected["log_softmax"][real], rtol=0, atol=1e-5)
     empty = ~case["input"]["mask"].any(1)
     assert empty.any() and not actual[empty].any()
 
@@ -94,8 +94,8 @@ def test_masked_softmax_never_sees_padding():
     scores, mask = jnp.array([-200.0, -201.0, -199.5]), jnp.array([True, True, False])
     expected = jax.nn.softmax(scores[:2])  # zeros of padding would take all weight from such low scores
     low, high = jax.jit(lambda: (jax.nn.softmax(scores, where=mask), jax.nn.softmax(-scores, where=mask)))()
-    assert_allclose(low, [*expected, 0], atol=1e-6)
-    assert_allclose(high, [*expected[::-1], 0], atol=1e-6)
+    assert_allclose(low, [*expected, 0], atol=1e-5)
+    assert_allclose(high, [*expected[::-1], 0], atol=1e-5)
 
 
 def test_masked_softmax_gradients():
@@ -111,5 +111,5 @@ def test_masked_softmax_gradients():
         return mine, jnp.zeros(4).at[kept].set(plain)
 
     mine, plain = gradients(scores)
-    assert_allclose(mine[0], plain, atol=1e-6)
+    assert_allclose(mine[0], plain, atol=1e-5)
     assert not np.asarray(mine[1]).any()

@@ -26,7 +26,7 @@ def test_maxout_is_the_maximum_of_linear_functions():
         return model.apply(variables, inputs), model.apply(variables, inputs, deterministic=False, rngs=key)
 
     actual, dropped = apply(variables)
-    assert_allclose(actual, x, atol=1e-6)
+    assert_allclose(actual, x, atol=1e-5)
     assert np.abs(dropped - x).max() > 1e-3
 
 
@@ -35,8 +35,8 @@ def test_cross_entropy_of_rows_that_exist():
     labels, real = np.array([2, 0, -1]), np.array([True, True, False])
     probabilities = np.exp(logits[:2]) / np.exp(logits[:2]).sum(1, keepdims=True)
     loss, grad = jax.jit(jax.value_and_grad(mean_cross_entropy))(logits, labels, real)
-    assert_allclose(loss, -np.log(probabilities[[0, 1], [2, 0]]).mean(), rtol=1e-6)
-    assert_allclose(grad, np.vstack([probabilities - np.eye(3)[[2, 0]], np.zeros(3)]) / [[2], [2], [1]], atol=1e-6)
+    assert_allclose(loss, -np.log(probabilities[[0, 1], [2, 0]]).mean(), rtol=1e-5)
+    assert_allclose(grad, np.vstack([probabilities - np.eye(3)[[2, 0]], np.zeros(3)]) / [[2], [2], [1]], atol=1e-5)
     assert mean_cross_entropy(logits, labels, np.zeros(3, bool)) == 0
 
 

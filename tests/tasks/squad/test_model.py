@@ -128,14 +128,14 @@ def test_rows_do_not_depend_on_padding_or_on_each_other():
     pick = np.array([2, 0, 1])
     permuted = run(model, params, jax.tree.map(lambda x: x[pick], batch)).predictions
     for key in predictions:
-        assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-6, atol=1e-6)
+        assert_allclose(permuted[key], np.asarray(predictions[key])[pick], rtol=1e-5, atol=1e-5)
     # The second row is without the padding of the others, next to a row without words that only fills up the batch.
     question, context, arrays = jax.tree.map(lambda x: np.concatenate([x[1:2], np.zeros_like(x[1:2])]), batch)
     context, question = jax.tree.map(lambda x: x[:, :4], context), jax.tree.map(lambda x: x[:, :5], question)
     loss, alone = run(model, params, (question, context, arrays))
     for key, value in alone.items():
         whole = np.asarray(predictions[key])[1]
-        assert_allclose(value[0], whole[:4] if whole.size > 2 else whole, atol=1e-6)
+        assert_allclose(value[0], whole[:4] if whole.size > 2 else whole, atol=1e-5)
     first, last = batch[2]["answers"][1]
     expected = -np.log(alone["start"][0][first]) - np.log(alone["end"][0][last])
     assert_allclose(loss, expected, rtol=1e-5)
