@@ -111,6 +111,7 @@ def test_inference_keeps_its_programs(tmp_path):
     assert (tmp_path / "first.hdf5").read_bytes() == (tmp_path / "second.hdf5").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_second_run_compiles_nothing(tmp_path):
     """The programs of one run are those of another one in another folder, with another seed."""
     commands = small_experiment(tmp_path, steps=6)

@@ -124,12 +124,12 @@ def test_other_errors_have_a_traceback(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        (
+        pytest.param(
             {"JAX_PLATFORMS": "cuda"},
             "elmo-jax: JAX_PLATFORMS=cuda: JAX has no such backend here; set it to a platform of this machine",
+            marks=pytest.mark.slow,
         ),
         ({"XLA_FLAGS": "--xla_foo=1"}, "elmo-jax: XLA_FLAGS: Unknown flag in XLA_FLAGS: --xla_foo=1; correct it, or"),
-        ({"XLA_FLAGS": "xla_foo"}, 'elmo-jax: XLA_FLAGS: Could not open file "xla_foo"'),
         ({"JAX_NUM_CPU_DEVICES": "0"}, "elmo-jax: JAX_NUM_CPU_DEVICES or --xla_force_host_platform_device_count in"),
         (
             {"XLA_FLAGS": "--xla_cpu_enable_fast_math=maybe"},
@@ -201,7 +201,7 @@ def test_an_output_is_not_one_of_the_texts(tmp_path: Path, monkeypatch: pytest.M
     check_distinct({"--json": folder / "a.txt"}, {"MODEL": folder}, ["sotu", "tfds:lm1b"])
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [pytest.param(">&-", marks=pytest.mark.slow), "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
     """Some daemons start programs so; no file that the command opens may take the place of a stream."""
     (tmp_path / "text").write_text("one two three .\n" * 300)

@@ -177,8 +177,7 @@ def test_steps_are_compared_with_the_weights_of_the_mixture() -> None:
     assert whole.score([("news", 0.0), ("law", 0.0)]) == whole.average
 
 
-@pytest.mark.parametrize("name", ["JAX_TRANSFER_GUARD", "JAX_TRANSFER_GUARD_HOST_TO_DEVICE"])
-def test_commands_work_where_transfers_are_forbidden(french: Path, text: Path, name: str) -> None:
+def test_commands_work_where_transfers_are_forbidden(french: Path, text: Path) -> None:
     command = [sys.executable, "-m", "elmo_jax", "neighbours", french, text, "--word", "l'", "--among", "uses"]
-    ended = subprocess.run(command, env=os.environ | {name: "disallow"}, capture_output=True, text=True)
+    ended = subprocess.run(command, env=os.environ | {"JAX_TRANSFER_GUARD": "disallow"}, capture_output=True, text=True)
     assert ended.returncode == 0 and "[l'] homme dort" in ended.stdout, ended.stderr

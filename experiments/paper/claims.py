@@ -27,11 +27,11 @@ class Table(NamedTuple):
     rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
     places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
 
-    def of(self, task: str, changed: bool = True) -> dict[str, str]:
-        """Returns the row of `gains.py` by the paper's name of it, with what `CHANGES` says unless not `changed`."""
+    def of(self, task: str, earlier: bool = False) -> dict[str, str]:
+        """Returns the row of `gains.py` by the paper's name of it, or the `earlier` one that it replaces."""
         rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
-        change, with_elmo = CHANGES.get(task, ("", False)) if changed else ("", False)
-        return {name: row + change * (row.split("+")[0] != "none" or not with_elmo) for name, row in rows.items()}
+        change = CHANGES.get(task, ("", ""))[earlier]
+        return {name: row + change * (row.split("+")[0] != "none" or task == "ner") for name, row in rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
         """Returns the paper's numbers by its name of the row; of what it does not show, there are none."""
@@ -39,10 +39,10 @@ class Table(NamedTuple):
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
-# A change of all rows of a task, or of those with ELMo alone (True). A table shows the rows without it until each of
-# them is trained with it too.
-CHANGES = {"snli": ("+tokens", True), "ner": ("+two", False)}
-BATCH_NORM = ("snli",)  # the tasks whose experiment normalizes the mix of all layers over the batch, and nothing else
+# What is added to the names of a task's rows, now and earlier. A table shows the earlier rows until each of them is
+# trained as now. Both layers of `ner` are in the baseline too; a norm of ELMo's layers is not.
+CHANGES = {"snli": ("", "+batch"), "ner": ("+two", "")}
+LAYER_NORM = {"snli": "tokens"}  # of the experiments that have one
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
 SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
@@ -214,7 +214,7 @@ def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
 
 def is_normalized(task: str, row: Numbers) -> bool:
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
-    norm = settings.get("elmo.layer_norm", "without_bos_eos" if task in BATCH_NORM else "none")
+    norm = settings.get("elmo.layer_norm", LAYER_NORM.get(task, "none"))
     return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
 
 
@@ -339,9 +339,9 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the rows of a table that are trained; those with `CHANGES`, once all trained ones have them too."""
+    """Returns the rows of a table that are trained: the earlier ones, until each of them is trained as now."""
     conditions = []
-    for changed in (True, False):
-        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, changed).items())
+    for earlier in (False, True):
+        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, earlier).items())
         conditions.append({name: numbers[row] for name, row in rows if row in numbers})
     return conditions[0] if conditions[0].keys() >= conditions[1].keys() else conditions[1]

@@ -69,13 +69,14 @@ ROWS = {
     "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
 }
-CHANGES = {  # `tokens` and `plain` are layer norms; `undropped` is without dropout on ELMo
+CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `undropped` is without dropout on ELMo
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
     "zero": ["elmo.regularization=0.0"],
     "bare": ["word_vectors.path=", "word_vectors.dim=0"],
     "tokens": ["elmo.layer_norm=tokens"],
+    "batch": ["elmo.layer_norm=without_bos_eos"],
     "plain": ["elmo.layer_norm=none"],
     "unscaled": ["elmo.train_gamma=False"],
     "undropped": ["elmo.dropout=0.0"],

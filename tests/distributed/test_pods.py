@@ -157,6 +157,7 @@ def get_config():
 """
 
 
+@pytest.mark.slow
 def test_an_experiment_file_sees_the_devices_of_all_processes(commands: Commands, tmp_path: Path) -> None:
     (commands.folder / "asks.py").write_text((commands.folder / "small.py").read_text() + ASKS)
     coordinator = f"127.0.0.1:{free_port()}"
@@ -191,6 +192,7 @@ def slow_export(*arguments: str) -> int:
     return main(arguments)
 
 
+@pytest.mark.slow
 def test_an_export_that_takes_long(commands: Commands, tmp_path: Path) -> None:
     """Process 1 waits for it before `pretrain` returns, and may then read it."""
     run = tmp_path / "run"

@@ -147,7 +147,7 @@ def test_a_bilm_on_devices_is_copied_to_the_default_device(bilm, devices):
     jax.tree.map(assert_array_equal, params, {name: bilm.params[name] for name in params})
 
 
-@pytest.mark.parametrize("trainable", [True, "lstms"])
+@pytest.mark.parametrize("trainable", [True, pytest.param("lstms", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "context",
     [

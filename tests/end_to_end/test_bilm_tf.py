@@ -51,6 +51,7 @@ def test_steps_are_counted_from_those_of_the_checkpoint(alone: Path) -> None:
     assert bilm.info["finetuned_from"]["steps"] == 120
 
 
+@pytest.mark.slow
 def test_a_run_from_a_checkpoint_is_made_longer(commands: Commands, alone: Path) -> None:
     shutil.copytree(alone, commands.folder / "longer")
     more = ("--config.train.steps=8", "--processes", "1")
@@ -60,6 +61,7 @@ def test_a_run_from_a_checkpoint_is_made_longer(commands: Commands, alone: Path)
     assert result_of(commands.folder / "longer")["steps"] == 128
 
 
+@pytest.mark.slow
 def test_two_processes_prepare_the_text_and_train_as_one(commands: Commands, alone: Path) -> None:
     pod = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2")
     launched = [commands.start(*arguments("pair", *WORDS, *pod, "--process", str(process))) for process in range(2)]
@@ -82,6 +84,7 @@ def test_adam_has_rates_that_fit_it(commands: Commands) -> None:
     assert result["after"]["domain"]["average"] < result["before"]["domain"]["average"]
 
 
+@pytest.mark.slow
 def test_the_optimizer_may_start_fresh(commands: Commands, alone: Path) -> None:
     ended = commands.run(*arguments("fresh", *WORDS, FRESH, "--processes", "1"))
     assert ended.status == 0, ended.stderr

@@ -57,10 +57,11 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     *_, even = claims("table2", "squad", actual)
     assert even.ours == "0.367" and even.verdict == "not seen"
     assert TABLES["table2"].of("squad")["last layer only"] == "input+last"  # the paper's placement
-    assert TABLES["table2"].of("snli")["last layer only"] == "all+last+tokens"
-    assert TABLES["table2"].of("snli", changed=False)["last layer only"] == "all+last"
-    assert TABLES["table2"].of("snli")["baseline"] == "none"  # a norm of ELMo's layers changes nothing there
+    assert TABLES["table2"].of("snli")["last layer only"] == "all+last"
+    assert TABLES["table2"].of("snli", earlier=True)["last layer only"] == "all+last+batch"
+    assert TABLES["table2"].of("snli", earlier=True)["baseline"] == "none"
     assert TABLES["table1"].of("ner") == {"baseline": "none+two", "ELMo": "all+two"}
+    assert TABLES["table1"].of("ner", earlier=True) == {"baseline": "none", "ELMo": "all"}
     output = next(claim for claim in claims("table3", "srl", {}) if claim.text == "output only - baseline")
     assert output.paper == "-0.7"
     figure2 = {task: {"input": row(1, 2), "output": row(1, 2)} for task in ("srl", "coref", "squad")}
@@ -85,11 +86,11 @@ def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
         wanted = "all layers, λ = 1 - last layer only"
         return next(claim.verdict for claim in claims("table2", task, actual) if claim.text == wanted)
 
-    top, tokens = "elmo.layers=top", "elmo.layer_norm=tokens"
+    top, tokens, batch = "elmo.layers=top", "elmo.layer_norm=tokens", "elmo.layer_norm=without_bos_eos"
     assert verdict("srl", [top], []) == "seen"
-    assert verdict("snli", [top], []) == "open"  # its experiment normalizes the mix of all layers alone
-    assert verdict("snli", [top, tokens], [tokens]) == "seen"
-    assert verdict("snli", [top], ["elmo.layer_norm=none"]) == "seen"
+    assert verdict("snli", [top], []) == "seen"  # its experiment normalizes each vector
+    assert verdict("snli", [top, batch], [batch]) == "open"  # the norm over a batch is one of the mix of all layers
+    assert verdict("snli", [top, batch], ["elmo.layer_norm=none"]) == "seen"
     assert verdict("srl", [top], [tokens]) == "open"
     practice = {"ELMo": row(50, 51), "ELMo, layer norm": row(52, 53.1) | {"settings": [tokens]}}
     assert [claim.verdict for claim in claims("practice", "srl", practice)] == ["open", "open", "seen", "open"]
@@ -207,7 +208,7 @@ def test_what_is_missing_is_named_with_its_source(tmp_path: Path, capsys: pytest
     [
         (["--tasks", "pos"], "--tasks: 'pos' is none of squad, snli"),
         (["--seeds", "3"], "unknown option '--seeds'"),
-        (["--config.elmo.regularization=0"], "--config.elmo.regularization: the row all+strong+tokens sets it"),
+        (["--config.elmo.regularization=0"], "--config.elmo.regularization: the row all+strong sets it"),
         (["--config.elmo.regularisation=0"], "regularisation=0: no such setting"),
         (["--experiments", "nowhere"], "no such file"),
     ],

@@ -178,7 +178,7 @@ def tell(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("left", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_of_launches_that_begin_at_once_one_has_the_lease(run: epath.Path, left: bool) -> None:
     """Also where each of them takes over the lease of a launch that is gone."""
     if left:
@@ -193,6 +193,7 @@ def test_of_launches_that_begin_at_once_one_has_the_lease(run: epath.Path, left:
         process.communicate("\n")
 
 
+@pytest.mark.slow
 def test_a_launch_whose_lease_was_taken_over_ends(run: epath.Path) -> None:
     """It was suspended, so that the other could not see it."""
     first, second = contender(run), contender(run)

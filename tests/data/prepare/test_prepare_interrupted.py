@@ -100,8 +100,8 @@ def start(out: Path, workers: int, pause_after: int, sources: list[str]) -> Fork
         (signal.SIGKILL, 2, 4),
         pytest.param(signal.SIGKILL, 1, 13, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 2, 2, marks=pytest.mark.slow),
-        (signal.SIGTERM, 1, 13),
-        (signal.SIGINT, 2, 6),  # the workers wait for more
+        pytest.param(signal.SIGTERM, 1, 13, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 2, 6, marks=pytest.mark.slow),  # the workers wait for more
         pytest.param(signal.SIGINT, 1, 8, marks=pytest.mark.slow),
     ],
 )

@@ -17,7 +17,10 @@ from tests.tasks.tagging import write_problem
 SENTENCES = [["Ann", "is", "good"], ["Bob", "is", "plain"], ["Zoë", "is", "awful"], ["Li", "was", "not", "great", "!"]]
 
 
-@pytest.mark.parametrize(("norm", "layers"), [("tokens", "all"), ("tokens", "top"), ("without_bos_eos", "all")])
+@pytest.mark.parametrize(
+    ("norm", "layers"),
+    [("tokens", "all"), pytest.param("tokens", "top", marks=pytest.mark.slow), ("without_bos_eos", "all")],
+)
 def test_predictions_alone_in_a_batch_and_in_another_order(norm: str, layers: str, tmp_path: Path) -> None:
     write_problem(tmp_path)
     elmo = (f"bilm={tmp_path / 'bilm'}", f"elmo.layer_norm={norm}", f"elmo.layers={layers}", "train.epochs=3")
