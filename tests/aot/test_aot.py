@@ -13,7 +13,7 @@ import pytest
 
 from elmo_jax.aot import step
 from elmo_jax.aot.compile_report import Report
-from elmo_jax.aot.cost import runs
+from elmo_jax.aot.cost import Cost, runs
 from elmo_jax.aot.hlo import parse
 from elmo_jax.aot.step import compile_step, find_target
 from elmo_jax.cli.main import main
@@ -203,6 +203,17 @@ def test_the_step_is_the_one_that_is_trained(training):
 
     assert shapes(state) == shapes(training.state) and shapes(batch) == shapes(real)
     assert char_ids.shape == training.char_ids.shape
+
+
+def test_float32_products_are_six_bfloat16_products(small, monkeypatch):
+    monkeypatch.setattr(Report, "cost", Cost(0.0, []))
+
+    def compute(precision):
+        config = load_config(small, [f"--config.train.precision={precision}"])
+        report = Report("small", config, find_target("cpu:4"), 500, 500, None)
+        return report.work["compute"] / report.model_flops * 4
+
+    assert (compute("bfloat16"), compute("float32")) == (1, 6)
 
 
 def test_words_are_estimated_for_the_rows_that_are_trained_at_once(small):

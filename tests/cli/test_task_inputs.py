@@ -51,6 +51,13 @@ def test_running_text_is_split(tmp_path):
     ]
 
 
+def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+    (tmp_path / "input.txt").write_bytes(b"caf\xe9 .\n")
+    options = argparse.Namespace(text=None, input=str(tmp_path / "input.txt"), format="lines")
+    with pytest.raises(UserError, match=r"input\.txt: not UTF-8 \(.*\); convert the file"):
+        list(_inputs(options, Untrained("pos")))
+
+
 def test_a_line_of_two_texts(tmp_path):
     assert read(tmp_path, "A dog .\tIt sat\nNo\u2028end\tYes\n", texts=2) == [
         (["A", "dog", "."], ["It", "sat"]),

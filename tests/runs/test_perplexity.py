@@ -24,6 +24,7 @@ def test_evaluations_are_read_back_with_their_sources(tmp_path):
     write_evaluations(run, measured)
     assert read_evaluations(run) == measured and list(read_evaluations(run)) == list(measured)
     assert list(read_evaluations(run, last_step=19)) == [("heldout", 0), ("original", 0)]
+    assert read_evaluations(run, last_step=20) == measured
     assert measured["heldout", 0].as_metrics("heldout")["heldout/news/perplexity/average"] == 6.0
     path = tmp_path / "evaluations.json"
     path.write_text(path.read_text().replace("2.0", "2.5"))
