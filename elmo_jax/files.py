@@ -86,7 +86,7 @@ def anywhere(path: str | os.PathLike[str]) -> AnyPath:
 def named(text: str) -> tuple[str, str]:
     """Divides `NAME=SOURCE` into both; the name is empty for a source without one, and for files that exist."""
     match = _NAMED.fullmatch(text)
-    if match is None or local(text).exists() or glob.glob(str(local(text))):
+    if match is None or os.path.exists(local(text)) or glob.glob(str(local(text))):
         return "", text
     return match[1], match[2]
 
@@ -99,7 +99,7 @@ def absolute(path: str | os.PathLike[str]) -> epath.Path:
 
 def listed(paths: str) -> list[str]:
     """Returns the paths in a text of several, separated by commas that are not in brackets (a slice or titles)."""
-    parts = [paths] if paths.strip() and local(paths).exists() else _COMMA.split(paths)
+    parts = [paths] if paths.strip() and os.path.exists(local(paths)) else _COMMA.split(paths)
     return [name for name in map(str.strip, parts) if name]
 
 

@@ -183,6 +183,8 @@ def test_commas_in_paths(tmp_path, monkeypatch):
     (tmp_path / "Smith, J").mkdir()
     assert files.listed("one, two,") == ["one", "two"] and files.listed("") == []
     assert files.listed("Smith, J") == ["Smith, J"]
+    assert files.listed(",".join(f"part_{i:03}.jsonl" for i in range(99)))[98] == "part_098.jsonl"  # longer than a name
+    assert files.named(f"all={'x' * 300}") == ("all", "x" * 300)
     assert files.listed("q.json[A, b;C], x.txt[:38]") == ["q.json[A, b;C]", "x.txt[:38]"]
 
 

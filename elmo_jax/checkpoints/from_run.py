@@ -15,7 +15,7 @@ from elmo_jax.config import Config
 from elmo_jax.data.corpus import Corpus
 from elmo_jax.errors import UserError
 from elmo_jax.runs.folder import from_launch, read_config
-from elmo_jax.runs.perplexity import Perplexity, read_evaluations
+from elmo_jax.runs.perplexity import WHOLE, Perplexity, read_evaluations
 from elmo_jax.runs.progress import Progress
 from elmo_jax.runs.result import read_result
 from elmo_jax.settings import to_dict
@@ -34,7 +34,8 @@ def load_run(run: str | os.PathLike[str], step: str | None = None) -> Pretrained
         params, made = checkpoints.restore_params(_chosen_step(folder, checkpoints, step))
         corpus = corpus_of(folder)
         params = deinterleave(params, corpus.vocabulary_size)
-        heldout = read_evaluations(folder).get(("heldout", made))
+        measured = read_evaluations(folder)
+        heldout = measured.get((WHOLE, made)) or measured.get(("heldout", made))
         info = provenance(files.absolute(run).name, made, heldout, config, corpus, metadata.get(FINETUNED_FROM))
         return PretrainedBiLM(config.model, params, corpus.vocabulary(), info, fingerprint(flatten(params)))
 

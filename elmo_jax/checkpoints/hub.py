@@ -67,7 +67,7 @@ def _download(url: str, out: Path, expected: str) -> None:
                     progress.add(len(part))
     except urllib.error.HTTPError as error:
         raise UserError(f"{url}: the server has answered with status {error.code}; check the URL") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise UserError(f"{url}: cannot be downloaded ({reason or type(error).__name__}); try again") from None
     if length and read != int(length):
@@ -97,6 +97,8 @@ def check_pushable(name: str) -> str:
     repository, revision = _parsed(name)
     if revision is not None:
         raise UserError(f"{name}: an upload makes a new revision; give hf:USER/NAME")
+    with _one_line(name):
+        importlib.import_module("huggingface_hub.utils").validate_repo_id(repository)
     return repository
 
 
@@ -155,7 +157,9 @@ def _one_line(name: str) -> Iterator[Any]:
     }
     try:
         yield hub
-    except (*problems, errors.HTTPError, OSError) as error:
+    except (*problems, errors.HTTPError, OSError, ValueError) as error:  # a name that is not valid is a ValueError
+        if isinstance(error, UserError):
+            raise
         failed = f"the transfer has failed ({reason_of(error)}); try again, or {access}"
         problem = next((text for kind, text in problems.items() if isinstance(error, kind)), failed)
         raise UserError(f"{name}: {problem}") from error

@@ -68,7 +68,8 @@ def _export(options: argparse.Namespace) -> int:
         bilm = bilm.without_softmax() if options.softmax == "drop" else bilm
         if run is not None and export_file(out) == export_file(files.parse_path(run) / "export"):
             # All commands take it for the run's model, which for a fine-tuning is the best step.
-            step = exported_step(files.absolute(run)) or bilm.info["steps"]
+            chosen = exported_step(files.absolute(run))  # which may be 0
+            step = bilm.info["steps"] if chosen is None else chosen
             if bilm.vocabulary is None or options.dtype != "float32" or bilm.info["steps"] != step:
                 what = f"holds the run's model, of step {step:,}, in float32 and with its softmax"
                 raise UserError(f"{files.absolute(run) / 'export'}: {what}; give --out PATH for anything else")

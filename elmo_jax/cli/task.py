@@ -163,10 +163,7 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
             except UserError as error:
                 raise UserError(f"{error}; if this is running text, give --format raw") from None
     try:
-        lines = (sys.stdin.buffer if options.input == "-" else files.local(options.input).open("rb")).read()
-        content = lines.decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{where}: cannot be read ({error.strerror})") from None
+        content = _content(options.input).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
     first = content.strip().partition("\n")[0]
@@ -185,6 +182,18 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
         examples += _examples(parts, f"{where}, line {number}", options.format, trained)
     return examples
+
+
+def _content(name: str) -> bytes:
+    from elmo_jax.text_files import open_text, reading
+
+    if name == "-":
+        return sys.stdin.buffer.read()
+    path = files.local(name)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return path.read_bytes()  # of a pipe, which is read once
+    with reading(path), open_text(path) as file:
+        return file.read()
 
 
 def _lines(text: str) -> list[str]:

@@ -37,8 +37,8 @@ def sentences(name: str, text: str, language: str, longest: int = LONGEST) -> li
 def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Highlighted, dict[str, float]]:
     """Returns the predictions of a task model for the texts of one example, or for each sentence of one text.
 
-    These are the text with its labels and, for a classifier, the probability of each class. Raises `UserError` if a
-    text has no words or is too long, or no sentence has a predicate.
+    These are the text with its labels and, for a single prediction of a classifier, the probability of each class.
+    Raises `UserError` if a text has no words or is too long, or no sentence has a predicate.
     """
     for name, text in zip(names, texts, strict=True):
         sentences(name, text, language_of(model))  # checks the text
@@ -51,7 +51,7 @@ def predicted(model: TrainedTask, names: Sequence[str], *texts: str) -> tuple[Hi
     shown = [part for prediction in predictions for part in (*model.task.highlight(prediction), *lines)]
     if without:
         shown.append((f"sentences without a word that is a predicate in the training text: {without}", None))
-    return shown, predictions[0].get("probabilities", {})
+    return shown, predictions[0].get("probabilities", {}) if len(predictions) == 1 else {}
 
 
 def nearest(bilm: EmbeddingBiLM, text: Sequence[Sequence[str]], number: int, layer: int) -> list[tuple[str, str]]:

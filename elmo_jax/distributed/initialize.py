@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from elmo_jax.errors import TRY_AGAIN, PeerLost, UserError, exit_status, of_machine
-from elmo_jax.interrupts import leave
+from elmo_jax.interrupts import end_of_command, leave
 
 START_SECONDS = 300  # how long the processes wait for each other at the start: hosts of a pod may come up minutes apart
 EXPORT_SECONDS = 24 * 3600  # how long the other processes wait at the end, while process 0 may write a large export
@@ -94,6 +94,8 @@ def _leave(error: BaseException) -> NoReturn:
     """Ends this process with the error's message in one line, preceded by a traceback if the program is at fault."""
     import jax
 
+    if isinstance(error, KeyboardInterrupt):
+        end_of_command()  # with the line and the status of the signal
     name = f"process {jax.process_index()} on {socket.gethostname()}"
     if isinstance(error, jax.errors.JaxRuntimeError | ValueError) and _LOST.search(str(error)):
         reason = _one_line(error)[:200]

@@ -77,6 +77,7 @@ def finetune(
         if is_primary():
             check_trackers(config.train.trackers)
             check_usable(workdir)
+            _recorded(workdir)  # refuses the folder of a pretraining before anything is written there
     with locked(workdir):
         corpus = _by_first(lambda: _corpus(text, workdir, source, config))
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
@@ -194,13 +195,21 @@ def _original(text: Text, workdir: epath.Path, corpus: Corpus) -> Corpus:
         return text.prepare(workdir / "original", vocabulary_file=file, **changes)
 
 
-def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
-    """Returns the provenance of the model, as the run in a folder has recorded it if there is one."""
+def _recorded(workdir: epath.Path) -> dict[str, Any] | None:
+    """Returns the provenance of the model that the run in a folder fine-tunes, or None without a run."""
     if not (workdir / "config.json").exists():
-        return {FINETUNED_FROM: source.history}
-    recorded, fingerprint = read_config_file(workdir)["metadata"].get(FINETUNED_FROM), source.bilm.fingerprint
+        return None
+    recorded: dict[str, Any] | None = read_config_file(workdir)["metadata"].get(FINETUNED_FROM)
     if recorded is None:
         raise UserError(f"{workdir}: holds a run of pretrain; give the fine-tuning another folder")
+    return recorded
+
+
+def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
+    """Returns the provenance of the model, as the run in a folder has recorded it if there is one."""
+    recorded, fingerprint = _recorded(workdir), source.bilm.fingerprint
+    if recorded is None:
+        return {FINETUNED_FROM: source.history}
     if recorded["fingerprint"] != fingerprint:
         raise UserError(
             f"{workdir}: fine-tunes the model of fingerprint {recorded['fingerprint'][:12]}, and {source.name} is"

@@ -14,8 +14,9 @@ from elmo_jax.data.corpus import Corpus
 from elmo_jax.data.windows import spread_blocks
 from elmo_jax.finetuning.softmax_init import extended_softmax, heldout_under
 from elmo_jax.finetuning.source import SourceModel
+from elmo_jax.runs.perplexity import WHOLE
 from elmo_jax.training.setup import Measure, Recipe, measure_whole
-from elmo_jax.training.training_report import WHOLE, TrainingResult, ending, rows_of_sources
+from elmo_jax.training.training_report import TrainingResult, ending, rows_of_sources
 from elmo_jax.types import Tree
 
 # The parts of the parameter tree that are not trained, for each value of `finetune.trainable`.

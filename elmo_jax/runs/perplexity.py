@@ -11,6 +11,7 @@ from elmo_jax.config import DIRECTIONS
 from elmo_jax.files import read_checksummed_json, write_checksummed_json
 
 EVALUATIONS = "evaluations.json"
+WHOLE = "whole_heldout"  # in the metrics, the whole held-out text where `heldout` is only a part of it
 
 
 @dataclasses.dataclass(frozen=True)

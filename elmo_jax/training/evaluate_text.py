@@ -12,7 +12,7 @@ from elmo_jax.checkpoints.bilm_tf import checkpoint_of
 from elmo_jax.checkpoints.open import BiLMSource, open_bilm
 from elmo_jax.config import DIRECTIONS, EvaluationConfig
 from elmo_jax.data.corpus import Corpus
-from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, UNKNOWN_ID, read_vocabulary, vocabulary_file
+from elmo_jax.data.lexicon import BEGIN_SENTENCE_ID, LONG_WORD, UNKNOWN_ID, read_vocabulary, vocabulary_file
 from elmo_jax.data.prepare.options import PrepareOptions, TextOptions
 from elmo_jax.data.prepare.pipeline import prepare
 from elmo_jax.data.windows import BlockSource, DistinctWords
@@ -120,6 +120,7 @@ def evaluate_text(
         form=LSTMForm.of(mesh.devices.flat[0].platform),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
+    longest = bilm.config.char_cnn.max_characters - 2  # bytes, without the begin and end characters
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
     vocabulary_size = len(bilm.vocabulary)
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
@@ -136,7 +137,8 @@ def evaluate_text(
                 params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum())), named
             )
         table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
-    if long := corpus.report["lexicon"]["long_word_uses"]:
+    is_all = Corpus.find(sources) is None  # else the report counts the training text too
+    if (long := corpus.report["lexicon"]["long_word_uses"]) and is_all and longest == LONG_WORD:
         say(f"{', '.join(sources)}: {long:,} words are longer than 48 bytes, of which the biLM reads only the first 48")
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
     return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"), table)

@@ -23,13 +23,13 @@ from elmo_jax.errors import UserError
 from elmo_jax.files import absolute
 from elmo_jax.interrupts import Stopped, StopRequested, StopSignals
 from elmo_jax.runs.activity import Tracer, Watchdog
-from elmo_jax.runs.perplexity import Perplexity, of_directions
+from elmo_jax.runs.perplexity import WHOLE, Perplexity, of_directions
 from elmo_jax.runs.result import Finished, best_effort, write_result
 from elmo_jax.training.run_context import EvaluationWatch, RunContext, is_out_of_patience
 from elmo_jax.training.setup import Measure, Recipe, TrainingSetup
 from elmo_jax.training.step import Metrics, TrainState
 from elmo_jax.training.throughput import Interval
-from elmo_jax.training.training_report import WHOLE, TrainingResult, draw_curve, summary
+from elmo_jax.training.training_report import TrainingResult, draw_curve, summary
 
 _BLOCKS = "heldout/blocks"  # how many are evaluated, which stays the same when a run is made longer
 _DESCRIPTIONS = {

@@ -1,7 +1,8 @@
 """Places the arrays of a training on the mesh, and maps the training step over it.
 
-The rows of the batch are divided over the axis `data`. Parameters and lexicon are replicated, except for the softmax's
-rows, which may be divided as well (`Placement`); so is the optimizer's state of large matrices (`dense_sharding`).
+The rows of the batch are divided over the axes of the mesh. Parameters and lexicon are replicated, except for the
+softmax's rows, which may be divided as well (`Placement`); so is the optimizer's state of large matrices
+(`dense_sharding`).
 """
 
 import dataclasses

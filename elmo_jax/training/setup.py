@@ -18,13 +18,13 @@ from elmo_jax.data.windows import BlockSource, DistinctWords, Share, spread_bloc
 from elmo_jax.distributed.mesh import REPLICATED, check_rows, local_part, local_rows, named_shardings, to_devices
 from elmo_jax.errors import UserError
 from elmo_jax.model.bilm import parameter_count
-from elmo_jax.runs.perplexity import Perplexity
+from elmo_jax.runs.perplexity import WHOLE, Perplexity
 from elmo_jax.settings import LARGEST_INTEGER
 from elmo_jax.training.evaluate import Evaluator, Watch
 from elmo_jax.training.partitioning import BATCH_SPECS, map_step, model_for, put_params, softmax_placement, state_specs
 from elmo_jax.training.step import TrainState, TrainStep, initial_state, with_accumulators
 from elmo_jax.training.throughput import Work, affordable_evaluation
-from elmo_jax.training.training_report import WHOLE, TrainingResult
+from elmo_jax.training.training_report import TrainingResult
 from elmo_jax.types import Tree
 
 SMALL = 10_000_000  # parameters, which take less than a second to draw
@@ -103,7 +103,8 @@ class TrainingSetup:
     def heldout(self, params: Tree, whole: bool = False) -> Perplexity:
         """Returns the perplexity of the corpus's held-out text; `params` are those of a training state.
 
-        Unless it is to be the `whole` text, blocks are spread evenly, so that each named source has its share.
+        Unless it is to be the `whole` text, blocks are spread evenly, so that each named source has its share,
+        which is none for a small one.
         """
         blocks = self._heldout(self.corpus.blocks("heldout"), whole)
         sources = self._heldout(self.corpus.source_of_blocks("heldout"), whole)  # of the same blocks

@@ -1,7 +1,7 @@
 """Fetches the softmax's rows for a step, and collects their gradients.
 
 Either every device holds all rows, or each device holds a share (`Placement`); the results are equal up to rounding.
-Both variants are parts of the program of one device over the named axis `data`.
+Both variants are parts of the program of one device over the named axes of the mesh.
 
 Shapes: N targets of the device, S negatives of both directions (the same on all devices), R rows stored, D devices,
 r = R / D rows of a device's share, C rows requested from one owner per round, G rows per part of the gradients.

@@ -1,4 +1,4 @@
-"""The training state, and one step, as the program of one device over the named axis `data`.
+"""The training state, and one step, as the program of one device over the named axes of the mesh.
 
 A device computes the gradients of its rows in k groups, one after the other (`TrainConfig.accumulate`). Microbatch g of
 device d takes the place of device d k + g of k times as many devices: it has the rows, the distinct words and the

@@ -9,11 +9,10 @@ from elmo_jax.config import DIRECTIONS
 from elmo_jax.files import absolute
 from elmo_jax.model.bilm import parameter_count
 from elmo_jax.runs.activity import PHASES
-from elmo_jax.runs.perplexity import Evaluations, Perplexity
+from elmo_jax.runs.perplexity import WHOLE, Evaluations, Perplexity
 from elmo_jax.runs.result import plot, thousands
 from elmo_jax.training.step import without_softmax
 
-WHOLE = "whole_heldout"  # in the metrics, the whole held-out text where `heldout` is only a part of it
 _COLOURS = {"forward": "tab:blue", "backward": "tab:orange"}
 
 
@@ -46,8 +45,8 @@ def summary(result: TrainingResult) -> dict[str, Any]:
     """Returns the entries of `result.json` that all trainings of a biLM have."""
     before, after, params = result.before("heldout"), result.after("heldout"), result.params
     assert before and after  # which every training measures
-    sources = {
-        name: {"before": before.sources[name].as_dict(), "after": of_text.as_dict()}
+    sources = {  # `before` may be of a part of the text, without any block of a small source
+        name: {"before": first.as_dict() if (first := before.sources.get(name)) else None, "after": of_text.as_dict()}
         | {"tokens": of_text.tokens, "unknown": of_text.unknown}
         for name, of_text in after.sources.items()
     }

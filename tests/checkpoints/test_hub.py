@@ -161,7 +161,9 @@ def test_a_cut_download_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch:
 
 def test_a_name_on_the_hub_is_not_a_place_to_write_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = small_export(tmp_path / "small.safetensors")
-    for options in (["--out", "hf:me/small"], ["--out", str(tmp_path / "a"), "--push", "hf:me/small@main"]):
+    pushed = [["--out", str(tmp_path / "a"), "--push", name] for name in ("hf:me/small@main", "hf:me/-small")]
+    for options in (["--out", "hf:me/small"], *pushed):
         assert main(["export", str(file), *options]) == 2
-        assert "hf:me/small" in capsys.readouterr().err
+        (line,) = capsys.readouterr().err.splitlines()
+        assert options[-1] in line
     assert not (tmp_path / "a").exists()

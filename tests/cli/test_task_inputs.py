@@ -178,7 +178,7 @@ def test_documents_and_questions_are_read_without_answers(tmp_path):
     assert (example.id, example.answers) == ("q", [])
     (tmp_path / "a.jsonlines").write_text('{"doc_key": "nw_0", "sentences": [["Ada", "."]]}\n')
     (document,) = Untrained("coref").read(str(tmp_path / "a.jsonlines"))
-    assert document.id == "(nw); part 0"
+    assert document.id == "(nw); part 000"
 
 
 def test_a_file_that_is_neither_is_named(tmp_path):
@@ -233,3 +233,18 @@ def test_data_are_utf8_whatever_the_locale(monkeypatch, encoding):
 def test_text_without_spaces_is_refused(tmp_path, format):
     with pytest.raises(UserError, match="is in a script without spaces between words"):
         read(tmp_path, "艾达在一八四三年写了它。\n", format=format)
+
+
+def test_compressed_text_is_decompressed(tmp_path):
+    (tmp_path / "input.txt.gz").write_bytes(gzip.compress(b"He sat. She ran!\n"))
+    options = argparse.Namespace(text=None, input=str(tmp_path / "input.txt.gz"), format="auto")
+    assert list(_inputs(options, Untrained("pos"))) == [["He", "sat", "."], ["She", "ran", "!"]]
+
+
+def test_sentences_without_tags_are_read_to_be_tagged(tmp_path):
+    (tmp_path / "a.conllu").write_text("# sent_id = s1\n1\tHe\t_\t_\t_\t_\t_\t_\t_\t_\n")
+    (example,) = Untrained("pos").read(str(tmp_path / "a.conllu"))
+    assert (example.tokens, example.tags, example.id) == (["He"], [], "s1")
+    (tmp_path / "a.txt").write_text("He\nsat\n")
+    (example,) = Untrained("ner").read(str(tmp_path / "a.txt"))
+    assert (example.tokens, example.tags) == (["He", "sat"], [])

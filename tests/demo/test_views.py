@@ -58,7 +58,7 @@ def mention(text: str, start: int, end: int) -> dict[str, Any]:
             {"question": "?", "paragraph": "a <b> c", "answer": "<b>", "start": 2, "end": 5, "probability": 0.42},
             "a [<b>|42%] c",
         ),
-        ("sst", {"tokens": TOKENS, "label": "positive", "probabilities": CLASSES}, "Ann saw <b>"),
+        ("sst", {"tokens": TOKENS, "label": "positive", "probabilities": CLASSES}, "[Ann saw <b>|positive (75%)]"),
         ("snli", {"premise": TOKENS, "label": "positive", "probabilities": CLASSES}, ""),
     ],
 )

@@ -3,13 +3,17 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+from etils import epath
 
 import elmo_jax
+from elmo_jax.checkpoints.from_run import load_run
 from elmo_jax.checkpoints.layout import flatten, unflatten
 from elmo_jax.checkpoints.softmax_layout import deinterleave
+from elmo_jax.runs.perplexity import WHOLE, Perplexity, read_evaluations, write_evaluations
 from tests.end_to_end.commands import STEPS, Commands, checkpoint_steps, files, records, saved_arrays
 
 TEXT = """\
@@ -188,3 +192,12 @@ def test_export_onto_something_else(commands: Commands, whole: Path, tmp_path: P
     (tmp_path / "mine.txt").write_text("dear diary")
     assert "is a file; give a folder" in commands.inside("export", whole, "--out", tmp_path / "mine.txt").complaint
     assert files(tmp_path) == {"mine.txt": b"dear diary"}
+
+
+def test_an_export_records_the_perplexity_of_the_whole_text(whole: Path, tmp_path: Path) -> None:
+    """As that of the training does, where the evaluations during the training read a part of the text."""
+    run = shutil.copytree(whole, tmp_path / "run")
+    of_whole = Perplexity(7.0, 7.0, 100, 0.1)
+    evaluations = read_evaluations(epath.Path(run))
+    write_evaluations(epath.Path(run), evaluations | {(WHOLE, STEPS): of_whole})
+    assert load_run(run).info["heldout_perplexity"]["average"] == pytest.approx(7.0)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
 
 import elmo_jax
 from elmo_jax.cli.main import main
 from elmo_jax.data.corpus import Corpus
+from elmo_jax.runs.result import read_result, write_result
 from elmo_jax.training import throughput
 from tests.end_to_end.commands import (
     STEPS,
@@ -189,6 +191,10 @@ def test_export_writes_the_chosen_step(domain: Commands, restless: Path, tmp_pat
     complaint = domain.run("export", restless, "--step", "last").complaint
     assert "holds the run's model, of step" in complaint and "give --out PATH" in complaint
     assert files(restless) == before
+    run = shutil.copytree(restless, tmp_path / "run")
+    result = read_result(epath.Path(run)) or {}
+    write_result(epath.Path(run), result | {"exported_step": 0})  # as if the text had not helped
+    assert "holds the run's model, of step 0, in" in domain.inside("export", run, "--step", "last").complaint
     assert domain.run("export", restless, "--out", tmp_path / "chosen").status == 0
     assert elmo_jax.load_bilm(tmp_path / "chosen").fingerprint == chosen
     assert domain.run("export", restless, "--step", "last", "--out", tmp_path / "last").status == 0

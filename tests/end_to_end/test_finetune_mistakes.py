@@ -119,7 +119,9 @@ def test_run_of_pretrain_and_other_folders(
     assert "holds something that is not a run" in complaint(*finetune("whole", tmp_path / "thesis"))
     assert files(tmp_path / "thesis") == {"chapter.tex": b"once"}
     copy = shutil.copytree(whole, tmp_path / "copy")
+    before = files(copy)
     assert "holds a run of pretrain" in complaint(*finetune("whole", copy))
+    assert {name for name in files(copy).keys() - before.keys() if not name.startswith(".")} == set()
 
 
 def test_negative_epochs(domain: Commands, complaint: Callable[..., str], tmp_path: Path) -> None:

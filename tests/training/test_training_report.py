@@ -1,5 +1,7 @@
 """Tests the table and the plot of a finished run."""
 
+from dataclasses import replace
+
 import pytest
 from etils import epath
 
@@ -116,3 +118,13 @@ def test_evaluations_take_a_twentieth_of_the_operations():
     evaluations = 12 * tokens * flops_per_token(config.model, 793_471)  # before, after and every 10,000 steps
     assert evaluations / training == pytest.approx(0.05, rel=1e-5)
     assert affordable_evaluation(config, 793_471, 10) == 20_000
+
+
+def test_a_small_source_may_be_missing_in_the_part_that_is_read_before_the_training():
+    part, other = Perplexity(900.0, 900.0, 20, 0.1), Perplexity(4.0, 9.0, 50, 0.1)
+    result = training_result(records(), SmallTraining(small_config(), devices=1).state.params)
+    result.evaluations["heldout", 0] = replace(part, sources={"big": part})
+    result.evaluations["whole_heldout", 30] = replace(other, sources={"big": other, "small": other})
+    sources = summary(result)["heldout_sources"]
+    assert sources["small"]["before"] is None and sources["small"]["after"]["forward"] == 4.0
+    assert sources["big"]["before"]["forward"] == 900.0

@@ -107,7 +107,10 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return {**texts, "label": prediction.label, "probabilities": probabilities}
 
     def highlight(self, prediction: dict[str, Any]) -> Highlighted:
-        return [(" ".join(prediction.get("tokens", ())), None)]
+        if "tokens" not in prediction:  # of two texts, which the page has anyway
+            return [("", None)]
+        label = prediction["label"]
+        return [(" ".join(prediction["tokens"]), f"{label} ({prediction['probabilities'][label]:.0%})")]
 
     def show(self, example: ClassifiedTexts, prediction: ClassPrediction) -> str:
         probability = prediction.probabilities[prediction.label]

@@ -146,7 +146,8 @@ class TrainedTask:
         """Yields the examples of the inputs of `predict` with their predictions, as `task` has them, like `stream`."""
         examples = inputs if isinstance(inputs, Examples) else self._examples(inputs)
         self._report_unknown(examples, "the text")
-        words = [] if examples is inputs else self.task.overlooked(inputs, self._setup.labels)
+        texts = [text for item in inputs for text in (item if isinstance(item, tuple) else [item])]
+        words = [] if examples is inputs else self.task.overlooked(texts, self._setup.labels)
         shown = f"{', '.join(words[:20])}{', …' if len(words) > 20 else ''}"
         report("the text", {f"words that the training text lacks, not taken as predicates: {shown}": len(words)})
         # With a norm of the batch, predictions depend on all examples.

@@ -135,7 +135,8 @@ def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
         expected = f"expected lists of [first, last] word, from 0 to {words - 1}"
         raise error_at(path, line.number, f"'clusters': {expected}")
     match = _KEY.fullmatch(str(value.get("doc_key", "")))
-    name, part = match.groups() if match else (str(value.get("doc_key", "")), "0")
+    # The part is spelled as in CoNLL-2012, whose official scorer compares the spellings.
+    name, part = (match[1], f"{int(match[2]):03}") if match else (str(value.get("doc_key", "")), "0")
     mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
     return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons))
 

@@ -1,5 +1,6 @@
 """Reads the examples of a task from files or from a split of a TFDS dataset."""
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -112,7 +113,7 @@ def split_brackets(source: str) -> tuple[Path, slice | str]:
     Without brackets, the slice is that of everything. A file whose own name ends with brackets is read whole.
     """
     match = _BRACKETED.fullmatch(source)
-    if not match or Path(source).exists():
+    if not match or os.path.exists(source):  # False also for what is too long for a name
         return Path(source), slice(None)
     bounds = _SLICE.fullmatch(match[2])
     if not bounds:

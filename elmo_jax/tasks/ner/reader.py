@@ -22,16 +22,24 @@ _DOCUMENT = "-DOCSTART-"  # the first column of the line before each document of
 
 
 def read(
-    path: Path, scheme: AnyScheme, empty_words: EmptyWords = "error", word: int = 1, tag: int = 0
+    path: Path,
+    scheme: AnyScheme,
+    empty_words: EmptyWords = "error",
+    word: int = 1,
+    tag: int = 0,
+    annotated: bool = True,
 ) -> list[TaggedSentence]:
     """Reads a file of columns, by default the first of which is the word and the last its tag; see `NERDataConfig`.
 
-    A blank line, or one with `-DOCSTART-` in its first column, ends a sentence.
+    A blank line, or one with `-DOCSTART-` in its first column, ends a sentence. A file with words alone is read if it
+    need not be `annotated`.
     """
     examples: list[TaggedSentence] = []
     skipped = 0
     cells_of_blocks = [(block, [cells(line.text) for line in block]) for block in blocks(path, _separates)]
     columns = len(cells_of_blocks[0][1][0]) if cells_of_blocks else 0
+    if not annotated and columns == 1 and all(len(row) == 1 for _, rows in cells_of_blocks for row in rows):
+        return [TaggedSentence([row[0] for row in rows], []) for _, rows in cells_of_blocks]
     for block, rows in cells_of_blocks:
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns or columns < max(2, word, tag):
@@ -46,7 +54,10 @@ def read(
         try:
             tags = to_bio([row[tag - 1].strip() for row in rows], notation)
         except TagError as error:
-            raise _refused(path, block[error.position], error.reason) from None
+            line = block[error.position]
+            if re.fullmatch("O|[A-Z]-.+", rows[error.position][tag - 1].strip()):  # a word such as #NBA
+                raise error_at(path, line.number, error.reason) from None
+            raise _refused(path, line, error.reason) from None
         kept: list[tuple[str, str]] = []
         opens = False  # whether the first word of a span was left out, which then begins at its next one
         for line, row, bio in zip(block, rows, tags, strict=True):

@@ -102,7 +102,8 @@ class NER(TaggingTask[TaggedSentence]):
 
     def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         data = config.data
-        return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column)
+        annotated = use != "prediction"
+        return read(Path(source), data.scheme, data.empty_words, data.word_column, data.tag_column, annotated)
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
         names = features["ner"].feature.names

@@ -36,10 +36,11 @@ _STORY = re.compile(r"={10,}\s*")
 _CLOSERS = frozenset(["''/''", ")/)"])
 
 
-def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
+def read_conllu(path: Path, column: Column, annotated: bool = True) -> list[TaggedSentence]:
     """Reads the syntactic words of a CoNLL-U file (Universal Dependencies, version 2), with the tags of one column.
 
-    The words of a multiword token are read instead of the token, and empty nodes are left out.
+    The words of a multiword token are read instead of the token, and empty nodes are left out. Tags need not be there
+    unless the text is `annotated`; a sentence that lacks one has none.
     """
     examples = []
     for block in blocks(path):
@@ -59,14 +60,14 @@ def read_conllu(path: Path, column: Column) -> list[TaggedSentence]:
             if not _WORD_NUMBER.fullmatch(row[0]) or int(row[0]) != len(tokens) + 1:
                 raise error_at(path, line.number, f"expected word {len(tokens) + 1} of the sentence, found {row[0]!r}")
             tag = row[_COLUMNS[column]].strip()
-            if tag in ("_", ""):
+            if tag in ("_", "") and annotated:
                 raise error_at(path, line.number, f"the word {row[1]!r} has no tag in the column of {column.upper()}")
             if not row[1]:
                 raise error_at(path, line.number, "the column of the word is empty")
             tokens.append(row[1])
             tags.append(tag)
         if tokens:
-            examples.append(TaggedSentence(tokens, tags, id=name))
+            examples.append(TaggedSentence(tokens, [] if {"_", ""} & set(tags) else tags, id=name))
     return examples
 
 
@@ -162,7 +163,7 @@ class POS(TaggingTask[TaggedSentence]):
     def read(self, source: str, config: Any, use: Use) -> list[TaggedSentence]:
         if config.data.format == "penn":
             return read_penn(Path(source))
-        return read_conllu(Path(source), config.data.column)
+        return read_conllu(Path(source), config.data.column, use != "prediction")
 
     def from_tfds(self, source: str, features: Any, records: TfdsExamples, config: Any) -> list[TaggedSentence]:
         column = config.data.column

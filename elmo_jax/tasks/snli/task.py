@@ -149,7 +149,7 @@ def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> It
     leaves = functools.cache(lambda parse: [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")])
     for number, record in read_records(path, quoting, ("gold_label", "sentence1", "sentence2")):
         if not annotated:
-            record = {"gold_label": "", **record}
+            record = {**record, "gold_label": ""}
         suffix, split = "", tokens
         if "sentence1_binary_parse" in record and "sentence2_binary_parse" in record:
             suffix, split = "_binary_parse", leaves

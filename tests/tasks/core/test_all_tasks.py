@@ -86,6 +86,8 @@ def assert_predictions_are_those_written(problem: Any, trained: TrainedTask, exa
         if actual not in inputs:  # of a sentence with two predicates there are two examples, and two predictions
             inputs.append(actual)
     predictions = trained.predict(inputs)
+    if trained.task.texts_per_example == 1:
+        assert trained.predict([(item,) for item in inputs]) == predictions
     assert [problem.said(prediction) for prediction in predictions] == problem.written(path)
     assert len(list(trained.pairs(inputs))) == len(predictions) == NUMBER
 

@@ -170,3 +170,17 @@ def test_inner_tags_are_not_read_as_tags(tmp_path):
 
 def test_spaces_around_a_tag_are_no_part_of_it(tmp_path):
     assert read(write(tmp_path, "Rome\tB-LOC \nis\t O\n"), "bio")[0].tags == ["B-LOC", "O"]
+
+
+def test_a_bad_tag_of_a_hashtag_is_not_called_a_comment(tmp_path):
+    path = tmp_path / "tweets.txt"
+    path.write_text("go\tO\n#NBA\tI-ORG\n")
+    for scheme in ("bio", "bioes"):
+        assert "comment" not in message(read, path, scheme)
+
+
+def test_words_alone_are_read_for_predictions(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("Ann\nruns\n\nYes\n")
+    assert [(e.tokens, e.tags) for e in read(path, "auto", annotated=False)] == [(["Ann", "runs"], []), (["Yes"], [])]
+    assert "expected a word and its tag" in message(read, path, "auto")

@@ -14,7 +14,7 @@ from etils import epath
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
 from elmo_jax.runs.result import Finished
-from elmo_jax.tasks.core.run import train_task
+from elmo_jax.tasks.core.run import table, train_task
 from elmo_jax.tasks.core.tagging import TaggedSentence
 from elmo_jax.tasks.layers.crf import allowed_transitions, constrained, viterbi_decode
 from elmo_jax.tasks.ner.task import TASK, NERDataConfig, NERModel
@@ -67,6 +67,7 @@ def test_taglm_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (seed,) = ended.result["seeds"]
     mix = seed["elmo"]["after_first"]
     assert seed["dev"]["f1"] > 80 and mix["weights"] == [] and mix["scale"] != 1
+    assert "ELMo after the first layer: scale " in table(ended.result, epath.Path(tmp_path / "run"))
     with pytest.raises(UserError, match="only the task 'ner' has 'after_first', got the task 'pos'"):
         task_config(with_overrides(default_config("pos"), [f"--config.{setting}" for setting in where]))
 

@@ -147,3 +147,9 @@ def test_a_tfds_dataset(capsys):
     assert capsys.readouterr().err.endswith("did not agree on a label: 1\n")
     with pytest.raises(UserError, match="tfds:snli: expected the labels .*, found duplicate, other"):
         read_with(["duplicate", "other"])
+
+
+def test_labels_that_need_not_be_there_may_be_of_any_kind(tmp_path):
+    lines = [json.dumps({"gold_label": label, "sentence1": "A dog", "sentence2": "It"}) for label in (None, 2, "x")]
+    path = write(tmp_path, "\n".join(lines), name="hidden.jsonl")
+    assert [example.label for example in read(path, annotated=False)] == ["", "", ""]
