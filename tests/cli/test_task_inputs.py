@@ -248,3 +248,9 @@ def test_sentences_without_tags_are_read_to_be_tagged(tmp_path):
     (tmp_path / "a.txt").write_text("He\nsat\n")
     (example,) = Untrained("ner").read(str(tmp_path / "a.txt"))
     assert (example.tokens, example.tags) == (["He", "sat"], [])
+
+
+def test_a_setting_of_the_training_is_not_offered_as_an_option(tmp_path):
+    (tmp_path / "a.tsv").write_text("He\tO\n\tO\n")
+    with pytest.raises(UserError, match=r"empty_words=skip; these are settings of a training, and this model reads as"):
+        Untrained("ner", scheme="bio").read(str(tmp_path / "a.tsv"))

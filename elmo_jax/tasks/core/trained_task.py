@@ -26,7 +26,7 @@ from elmo_jax.tasks.core.data import TaskData, predict, with_overflow
 from elmo_jax.tasks.core.inputs import TextEncoder, embedded
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import ADVICE, TaskSetup, check_labels, open_model, rows_of, shapes_in
-from elmo_jax.tasks.core.task import report
+from elmo_jax.tasks.core.task import Use, report
 from elmo_jax.tasks.core.vocabulary import UNKNOWN_ID, Vocabulary, WordTable
 from elmo_jax.tasks.formats.sources import read_source, split_texts
 from elmo_jax.tasks.registry import check_no_code, get_task, task_config
@@ -88,7 +88,15 @@ class TrainedTask:
 
     def read(self, source: str) -> Examples:
         """Returns the examples of a file in the format of `data.test`, whose annotation some tasks may lack."""
-        return Examples(read_source(self.task, self.config, source, "prediction"))
+        return Examples(self._read(source, "prediction"))
+
+    def _read(self, source: str, use: Use) -> list[Any]:
+        try:
+            return read_source(self.task, self.config, source, use)
+        except UserError as error:
+            if "config.data." not in str(error):
+                raise
+            raise UserError(f"{error}; these are settings of a training, and this model reads as in its own") from None
 
     def split(self, *texts: str) -> list[Any]:
         """Returns the inputs of `predict` in the running text, or texts, of one example; see `sources.split_texts`."""
@@ -131,7 +139,7 @@ class TrainedTask:
 
         The predictions are written as JSON lines to the file `predictions`, if one is given.
         """
-        examples = read_source(self.task, self.config, source, "evaluation")
+        examples = self._read(source, "evaluation")
         check_labels(self.task, examples, self._setup.labels, source)
         data = self.config.data
         if source.strip() not in [own for part in (data.train, data.dev, data.test) for own in files.listed(part)]:
