@@ -67,7 +67,9 @@ def _download(url: str, out: Path, expected: str) -> None:
                     progress.add(len(part))
     except urllib.error.HTTPError as error:
         raise UserError(f"{url}: the server has answered with status {error.code}; check the URL") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException, ValueError) as error:
+    except (http.client.InvalidURL, ValueError) as error:
+        raise UserError(f"{url}: cannot be downloaded ({error}); check the URL") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise UserError(f"{url}: cannot be downloaded ({reason or type(error).__name__}); try again") from None
     if length and read != int(length):
@@ -158,8 +160,6 @@ def _one_line(name: str) -> Iterator[Any]:
     try:
         yield hub
     except (*problems, errors.HTTPError, OSError, ValueError) as error:  # a name that is not valid is a ValueError
-        if isinstance(error, UserError):
-            raise
         failed = f"the transfer has failed ({reason_of(error)}); try again, or {access}"
         problem = next((text for kind, text in problems.items() if isinstance(error, kind)), failed)
         raise UserError(f"{name}: {problem}") from error

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo_jax import files
@@ -187,13 +188,14 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
 def _content(name: str) -> bytes:
     from elmo_jax.text_files import open_text, reading
 
-    if name == "-":
-        return sys.stdin.buffer.read()
-    path = files.local(name)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return path.read_bytes()  # of a pipe, which is read once
-    with reading(path), open_text(path) as file:
-        return file.read()
+    path = Path("/dev/stdin") if name == "-" else files.local(name)
+    with reading(path):
+        if name == "-":
+            return sys.stdin.buffer.read()
+        if path.is_fifo():  # which `open_text` refuses, since most of its users read twice
+            return path.read_bytes()
+        with open_text(path) as file:
+            return file.read()
 
 
 def _lines(text: str) -> list[str]:

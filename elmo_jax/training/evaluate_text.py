@@ -120,7 +120,6 @@ def evaluate_text(
         form=LSTMForm.of(mesh.devices.flat[0].platform),
         encoder_chunk=preferred_encoder_chunk(mesh),
     )
-    longest = bilm.config.char_cnn.max_characters - 2  # bytes, without the begin and end characters
     rows = batch_size or bilm.info.get("evaluation_batch_size", EvaluationConfig.batch_size)
     vocabulary_size = len(bilm.vocabulary)
     placement = choose_placement("auto", mesh.size, vocabulary_size, bilm.config.lstm.projection)
@@ -137,9 +136,8 @@ def evaluate_text(
                 params, blocks, distinct, on_devices, lambda window: progress.add(int(window.mask.sum())), named
             )
         table = _sentence_table(blocks, corpus.words(), scores) if per_sentence else ""
-    is_all = Corpus.find(sources) is None  # else the report counts the training text too
-    if (long := corpus.report["lexicon"]["long_word_uses"]) and is_all and longest == LONG_WORD:
-        say(f"{', '.join(sources)}: {long:,} words are longer than 48 bytes, of which the biLM reads only the first 48")
+    if Corpus.find(sources) is None:  # the report of another corpus counts its training text too
+        _say_long_words(sources, corpus, bilm.config.char_cnn.max_characters - 2)
     others = 0 if merged is None else int(merged.sum()) - 1  # besides <UNK>
     return TextEvaluation(perplexity, len(scores.tokens), vocabulary_size, others, bilm.info.get("steps"), table)
 
@@ -168,6 +166,12 @@ def _corpus(
     with vocabulary_file(vocabulary) as words:
         chosen = PrepareOptions(options.in_language(language), vocabulary_file=words, heldout_fraction=1.0)
         return prepare(sources, temporary / "corpus", chosen)
+
+
+def _say_long_words(sources: Sequence[str], corpus: Corpus, read: int) -> None:
+    """Says how many words are longer than the `read` bytes of the biLM, if that is the length that was counted."""
+    if (long := corpus.report["lexicon"]["long_word_uses"]) and read == LONG_WORD:
+        say(f"{', '.join(sources)}: {long:,} words are longer than {read} bytes, of which the biLM reads no more")
 
 
 def _sentence_table(blocks: BlockSource, words: list[str], scores: SentenceScores) -> str:

@@ -4,6 +4,7 @@ import argparse
 import gzip
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -254,3 +255,12 @@ def test_a_setting_of_the_training_is_not_offered_as_an_option(tmp_path):
     (tmp_path / "a.tsv").write_text("He\tO\n\tO\n")
     with pytest.raises(UserError, match=r"empty_words=skip; these are settings of a training, and this model reads as"):
         Untrained("ner", scheme="bio").read(str(tmp_path / "a.tsv"))
+
+
+def test_a_pipe_is_read_once():
+    read, write = os.pipe()
+    os.write(write, b"He sat.\n")
+    os.close(write)
+    options = argparse.Namespace(text=None, input=f"/dev/fd/{read}", format="raw")
+    assert list(_inputs(options, Untrained("pos"))) == [["He", "sat", "."]]
+    os.close(read)

@@ -195,7 +195,7 @@ def test_export_onto_something_else(commands: Commands, whole: Path, tmp_path: P
 
 
 def test_an_export_records_the_perplexity_of_the_whole_text(whole: Path, tmp_path: Path) -> None:
-    """As that of the training does, where the evaluations during the training read a part of the text."""
+    """The evaluations during a training may read a part of the held-out text, and its end reads all of it."""
     run = shutil.copytree(whole, tmp_path / "run")
     of_whole = Perplexity(7.0, 7.0, 100, 0.1)
     evaluations = read_evaluations(epath.Path(run))
