@@ -49,6 +49,7 @@ def test_vectors(flag: str) -> None:
     compared(flag, lambda: bilm_of().embed(SENTENCES, state="warm_up")[0])
 
 
+@pytest.mark.slow  # those of a biLM that is trained too are in embedding/test_programs.py
 def test_elmo_in_a_model_and_its_gradients(flag: str) -> None:
     bilm = bilm_of()
     characters = bilm.character_ids(SENTENCES)
@@ -65,17 +66,17 @@ def test_elmo_in_a_model_and_its_gradients(flag: str) -> None:
     compared(flag, compute)
 
 
-def test_xlas_own_optimizations() -> None:
-    """The suite compiles with few optimizations (`tests/environment.py`), users with all.
-
-    Forty steps agree with those of the original trainer, and the vectors of six calls with those of bilm-tf.
-    """
-    program = """
-from tests.embedding.test_embed import test_the_originals_calls_with_the_state_carried
-from tests.training.test_oracle import test_forty_steps_of_the_original_trainer
-test_forty_steps_of_the_original_trainer("cpu")
-test_the_originals_calls_with_the_state_carried("skip")
-"""
+@pytest.mark.parametrize(
+    "test",
+    [
+        "embedding.test_embed:test_the_originals_calls_with_the_state_carried('skip')",
+        pytest.param("training.test_oracle:test_forty_steps_of_the_original_trainer('cpu')", marks=pytest.mark.slow),
+    ],
+)
+def test_xlas_own_optimizations(test: str) -> None:
+    """The suite compiles with few optimizations (`tests/environment.py`), users with all."""
+    module, call = test.split(":")
+    program = f"from tests.{module} import *; {call}"
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[1])
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)

@@ -69,7 +69,7 @@ ROWS = {
     "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
 }
-CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `undropped` is without dropout on ELMo
+CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `dropped` is with dropout on ELMo
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
@@ -79,7 +79,7 @@ CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `undropped` is wit
     "batch": ["elmo.layer_norm=without_bos_eos"],
     "plain": ["elmo.layer_norm=none"],
     "unscaled": ["elmo.train_gamma=False"],
-    "undropped": ["elmo.dropout=0.0"],
+    "dropped": ["elmo.dropout=0.5"],
     "two": ["model.layers=(100,50)"],  # of half the paper's sizes
 }
 SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}

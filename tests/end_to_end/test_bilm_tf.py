@@ -72,6 +72,7 @@ def test_two_processes_prepare_the_text_and_train_as_one(commands: Commands, alo
         np.testing.assert_allclose(actual[path], array, atol=1e-5, err_msg=path)
 
 
+@pytest.mark.slow
 def test_adam_has_rates_that_fit_it(commands: Commands) -> None:
     """The rate of the checkpoint, 0.2, is one for Adagrad, as which the softmax is still trained."""
     adam = "--config.train.optimizer.name=adam"

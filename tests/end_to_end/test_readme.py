@@ -1,8 +1,10 @@
 """Every command and every snippet of README.md and docs/ runs as it is written there.
 
-What a command would take hours for is made small: pretraining gets `SMALLER` settings, fine-tuning three steps, and the
-biLM of `make pretrain` is a small run. So is `english`, except in the README's snippet, whose output is compared. The
-targets of make that train or test are looked up, not run.
+Those of README.md run in every suite, those of docs/, which take over a minute, in `make test-slow`; that they are
+commands and settings of this version is seen in every suite. What a command would take hours for is made small:
+pretraining gets `SMALLER` settings, fine-tuning three steps, and the biLM of `make pretrain` is a small run. So is
+`english`, except in the README's snippet, whose output is compared. The targets of make that train or test are looked
+up, not run.
 """
 
 import itertools
@@ -19,6 +21,7 @@ import pytest
 import yaml
 
 from elmo_jax.cli.main import _options
+from elmo_jax.config_file import load_file, with_overrides
 from tests.end_to_end.commands import Commands
 from tests.environment import xla_flags
 from tests.tasks.tagging import write_sentences
@@ -73,15 +76,21 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def command_lines() -> list[list[str]]:
-    """Every command, as its words, each once; comments are for the reader."""
-    text = "".join(text for page in pages() for language, text in blocks(page) if language == "sh")
+def command_lines(of: list[Path]) -> list[list[str]]:
+    """Every command on pages, as its words, each once; comments are for the reader."""
+    text = "".join(text for page in of for language, text in blocks(page) if language == "sh")
     lines = [tuple(shlex.split(line, comments=True)) for line in text.replace("\\\n", " ").splitlines()]
     return [list(words) for words in dict.fromkeys(lines) if words]
 
 
+@pytest.fixture(scope="module", params=["README", pytest.param("README and docs", marks=pytest.mark.slow)])
+def read(request: pytest.FixtureRequest) -> list[Path]:
+    """The pages whose commands and snippets run."""
+    return pages()[: 1 if request.param == "README" else None]
+
+
 @pytest.fixture(scope="module")
-def folder(commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(read: list[Path], commands: Commands, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the documentation takes for granted."""
     folder = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "experiments", folder / "experiments")
@@ -115,7 +124,7 @@ def test_every_block_has_a_language() -> None:
 
 
 def test_targets_of_make_exist() -> None:
-    targets = [words[1] for words in command_lines() if words[0] == "make"]
+    targets = [words[1] for words in command_lines(pages()) if words[0] == "make"]
     assert {"install", "pretrain", "finetune", "bench"} <= set(targets)
     for target in targets:
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
@@ -123,7 +132,7 @@ def test_targets_of_make_exist() -> None:
 
 def launches() -> list[list[str]]:
     """The commands that start one of launch/, as they are without sbatch."""
-    lines = [words for words in command_lines() if words[0] == "sbatch" or words[0].startswith("launch/")]
+    lines = [words for words in command_lines(pages()) if words[0] == "sbatch" or words[0].startswith("launch/")]
     return [words[[word.startswith("launch/") for word in words].index(True) :] for words in lines]
 
 
@@ -138,21 +147,31 @@ def test_launches() -> None:
             assert argument in shown, (script, argument)
 
 
-@pytest.fixture(scope="module")
-def commands_ran(folder: Path) -> Path:
-    lines = command_lines()
+def our_lines(of: list[Path]) -> list[list[str]]:
+    """The arguments of each `elmo-jax` on pages."""
+    started = [words[words.index("elmo-jax") :] if words[0] == "srun" else words for words in command_lines(of)]
+    return [words[1:] for words in started if words[0] == "elmo-jax"]
+
+
+def test_commands_and_their_settings_exist() -> None:
+    lines = command_lines(pages())
     scripts = [words for words in lines if words[0] == "python"]  # run by the tests of experiments/
     assert all((ROOT / words[1]).is_file() for words in scripts)
-    started = [words[words.index("elmo-jax") :] if words[0] == "srun" else words for words in lines]
-    ours = [words[1:] for words in started if words[0] == "elmo-jax"]
+    ours = our_lines(pages())
     others = sum(words[0] == "make" for words in lines) + len(launches()) + len(scripts)
-    serving = [line for line in ours if line[0] == "demo"]  # until an interrupt; tests/demo starts it
-    ours = [line for line in ours if line not in serving]
-    assert serving and all(_options(line).models for line in serving)
-    assert len(ours) + len(serving) + others == len(lines), "something else"
+    assert len(ours) + others == len(lines), "something else"
+    for options in map(_options, ours):
+        if options.overrides and "auto" not in options.config.name:  # which reads the corpus first
+            with_overrides(load_file(ROOT / options.config), options.overrides)
+    assert any(line[0] == "demo" and _options(line).models for line in ours)
+
+
+@pytest.fixture(scope="module")
+def commands_ran(folder: Path, read: list[Path]) -> Path:
     given = [
         [small(word) for word in line] + (TAGGER if line[:2] == ["task", "train"] else MORE.get(line[0], []))
-        for line in ours
+        for line in our_lines(read)
+        if line[0] != "demo"  # until an interrupt; tests/demo starts it
     ]
     ended = run(folder, RUN_COMMANDS, json.dumps(given))
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -164,17 +183,19 @@ def small(text: str) -> str:
     return "my_text.txt" if text == "sotu" else re.sub(r"(?<![\w_])english(?![\w_])", "runs/sotu_tiny", text)
 
 
-def test_commands(commands_ran: Path) -> None:
-    runs = ("runs/mine/result.json", "runs/my_domain/result.json")
-    for made in ("data/mine/corpus.json", *runs, "scores.tsv", "my_bilm/bilm.safetensors", "vectors/job.json"):
+def test_commands(commands_ran: Path, read: list[Path]) -> None:
+    of_docs = ("runs/my_domain/result.json", "scores.tsv", "my_bilm/bilm.safetensors", "vectors/job.json")
+    for made in ("data/mine/corpus.json", "runs/mine/result.json", *(of_docs if len(read) > 1 else ())):
         assert (commands_ran / made).exists(), made
+    if len(read) == 1:
+        return
     metrics = json.loads((commands_ran / "metrics.json").read_text())
     assert metrics["perplexity"]["average"] > 1
 
 
-def test_snippets(commands_ran: Path) -> None:
+def test_snippets(commands_ran: Path, read: list[Path]) -> None:
     snippets, expected = [], []
-    for page in pages():
+    for page in read:
         actual = blocks(page)
         for (language, code), (next_language, shown) in itertools.pairwise([*actual, ("", "")]):
             if language == "python":

@@ -99,12 +99,13 @@ def test_attention_ignores_padding() -> None:
     params = jax.jit(model.init)(jax.random.key(0), vectors, np.ones((2, 3), bool), german)
     padded = np.concatenate([vectors, random.normal(size=(2, 4, DIM))], axis=1)
     mask = np.arange(7)[None].repeat(2, 0) < 3
-    losses = model.apply(params, vectors, mask[:, :3], german)
-    np.testing.assert_allclose(model.apply(params, padded, mask, german), losses, atol=1e-5)
+    apply = jax.jit(model.apply)
+    losses = apply(params, vectors, mask[:, :3], german)
+    np.testing.assert_allclose(apply(params, padded, mask, german), losses, atol=1e-5)
     # Every word depends on the English sentence and on the words before it, but not on those after it.
-    assert (abs(model.apply(params, 2 * vectors, mask[:, :3], german) - losses) > 1e-5).all()
+    assert (abs(apply(params, 2 * vectors, mask[:, :3], german) - losses) > 1e-5).all()
     german[:, 3] = german[:, 3] % 8 + 1
-    changed = abs(model.apply(params, vectors, mask[:, :3], german) - losses) > 1e-5
+    changed = abs(apply(params, vectors, mask[:, :3], german) - losses) > 1e-5
     assert not changed[:, :3].any() and changed[:, 3:].all()
 
 

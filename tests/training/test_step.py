@@ -130,7 +130,7 @@ def test_divided_updates_equal_whole_ones(optimizer, tolerance, groups, monkeypa
     [
         pytest.param(1, 4, Placement.REPLICATED, {"negatives": 16, "carry": "block"}, marks=pytest.mark.slow),
         (2, 2, Placement.SHARDED, {"negatives": 16, "carry": "block"}),
-        (2, 2, Placement.REPLICATED, {"negatives": 0}),
+        pytest.param(2, 2, Placement.REPLICATED, {"negatives": 0}, marks=pytest.mark.slow),
     ],
 )
 def test_groups_of_rows_give_what_as_many_devices_give(devices, accumulate, placement, settings):
@@ -145,7 +145,7 @@ def test_groups_of_rows_give_what_as_many_devices_give(devices, accumulate, plac
         jax.tree.map(partial(assert_allclose, atol=1e-5), getattr(few, name), getattr(many, name))
 
 
-@pytest.mark.parametrize("negatives", [0, 16])
+@pytest.mark.parametrize("negatives", [pytest.param(0, marks=pytest.mark.slow), 16])
 def test_a_forward_only_language_model_starts_with_the_forward_loss_and_learns(negatives):
     config = small_config(negatives=negatives)
     half = shared(forward_only(config), 2)
@@ -231,7 +231,7 @@ def test_a_warm_up_starts_at_zero_and_a_constant_is_constant():
 
 
 @pytest.mark.parametrize(
-    ("devices", "placement"), [pytest.param(1, Placement.REPLICATED, marks=pytest.mark.slow), (2, Placement.SHARDED)]
+    ("devices", "placement"), [(2, Placement.REPLICATED), pytest.param(2, Placement.SHARDED, marks=pytest.mark.slow)]
 )
 def test_bfloat16_follows_float32(devices, placement):
     _, exact = shared(small_config(), devices, placement=placement).run(6)
@@ -278,6 +278,7 @@ def test_every_step_and_every_device_drops_other_numbers():
         assert same_devices == (rate == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Error writing persistent compilation cache")  # JAX 0.10.2 cannot keep it
 def test_several_blocks_of_temporary_memory_give_the_same_numbers(monkeypatch):
     states = []

@@ -64,7 +64,7 @@ def test_is_the_oracle(case):
     weights.close(grad, case["grad"][TABLE])
 
 
-@pytest.mark.parametrize(("config", "output"), [(SMALL, 2), (MAXOUT, 0)])
+@pytest.mark.parametrize(("config", "output"), [(SMALL, 2), pytest.param(MAXOUT, 0, marks=pytest.mark.slow)])
 def test_padding_changes_nothing(config, output):
     checks.padding_changes_nothing(BCN(config), problem(output), 3)
 
