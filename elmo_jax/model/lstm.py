@@ -116,8 +116,8 @@ def _read(arrays: Any) -> Any:
     return jax.tree.map(lambda x: lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x, arrays)
 
 
-def _scaled(state: State, factor: jax.Array | None) -> State:
-    return state if factor is None else State(state.cell * factor, state.hidden * factor)
+def _reset(state: State, keep: jax.Array | None) -> State:
+    return state if keep is None else State(state.cell * keep, state.hidden * keep)
 
 
 def _cell(z: jax.Array, cell: jax.Array, clip: float, axis: int) -> tuple[Sequence[jax.Array], jax.Array, jax.Array]:
@@ -158,7 +158,7 @@ def _run_forward(
     weights = {name: p if name == "bias" else settings.precision.operand(p) for name, p in params.items()}
 
     def step(weights: Tree, state: State, x: jax.Array, real: jax.Array | None, kept: jax.Array | None) -> Any:
-        state = _scaled(state, kept)
+        state = _reset(state, kept)
         z = product(jnp.concatenate([x, state.hidden], axis=-1), weights["kernel"]) + weights["bias"]  # [B, 4C]
         gates, cell, hidden = _cell(z, state.cell, settings.cell_clip, axis=-1)  # [B, C]
         if "projection" in weights:
@@ -217,7 +217,7 @@ def _run_backward(settings: LSTMSettings, residuals: Any, gradients: Any) -> tup
             d_before = State(*(b + s for b, s in zip(d_before, stay, strict=True)))
         inner = o * squashed if "projection" in weights else None  # [B, C], the input of the projection
         written = _written(settings, operand(d_z), operand(d_hidden), inner)
-        return (_scaled(d_before, kept), before, d_bias + d_z.sum(0)), written
+        return (_reset(d_before, kept), before, d_bias + d_z.sum(0)), written
 
     step_per_direction = settings.per_direction(step, (0, 0, 0, 0, 0, 0, 0, None))
 
