@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
     config.characters.max_characters = 20
     config.elmo.regularization = 0.1
     config.elmo.dropout = 0.0
-    config.model.layers = (100,)
+    config.model.layers = (100, 50)  # half the paper's sizes
     config.seeds = (0, 1, 2, 3, 4)
     config.train.epochs = 15
     config.train.patience = 5

@@ -2,7 +2,7 @@
 
 A difference is paired by seed and has the 95% interval of Student's t. The verdict is `seen` if the whole interval is
 on the paper's side of zero, `not seen` if it is not, and `open` if a row is missing or has one seed, or if the two
-differ in more than what is compared.
+differ in more than what is compared. That two are about equal is seen if the whole interval is within `MARGIN` of zero.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Table(NamedTuple):
     def of(self, task: str, earlier: bool = False) -> dict[str, str]:
         """Returns the row of `gains.py` by the paper's name of it, or the `earlier` one that it replaces."""
         rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
-        change = CHANGES.get(task, ("", ""))[earlier]
-        return {name: row + change * (row.split("+")[0] != "none" or task == "ner") for name, row in rows.items()}
+        change = EARLIER.get(task, "") if earlier else ""
+        return {name: row + change * (row.split("+")[0] != "none" and "plain" not in row) for name, row in rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
         """Returns the paper's numbers by its name of the row; of what it does not show, there are none."""
@@ -39,14 +39,13 @@ class Table(NamedTuple):
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
-# What is added to the names of a task's rows, now and earlier. A table shows the earlier rows until each of them is
-# trained as now. Both layers of `ner` are in the baseline too; a norm of ELMo's layers is not.
-CHANGES = {"snli": ("", "+batch"), "ner": ("+two", "")}
+# What is added to the names of a task's earlier rows with ELMo. A table shows them until each is trained as now.
+EARLIER = {"snli": "+batch"}
 LAYER_NORM = {"snli": "tokens"}  # of the experiments that have one
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
 SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
-NOT_NORMED = "ELMo, no layer norm"  # the row that is compared with one with a layer norm
+NOT_NORMED = "no layer norm"  # the row that is compared with one with a layer norm
 TABLES = {
     "table1": Table(
         "Table 1: baseline and ELMo",
@@ -129,11 +128,12 @@ TABLES = {
         {
             "baseline": ("none",),
             "ELMo": ("all",),
-            "ELMo, γ = 1": ("all+unscaled",),
-            "last layer only": ("all+last",),
+            "γ = 1": ("all+unscaled",),
             "last layer only, γ = 1": ("all+last+unscaled",),
             NOT_NORMED: ("all+plain",),
-            "ELMo, dropout": ("all+dropped",),
+            f"{NOT_NORMED}, γ = 1": ("all+plain+unscaled",),
+            f"{NOT_NORMED}, last layer only, γ = 1": ("all+last+plain+unscaled",),
+            "dropout on ELMo": ("all+dropped",),
         },
     ),
 }
@@ -145,10 +145,10 @@ SAID = {
     ),
     ("lambda", "ner"): tuple((row, "λ = 0", "about 0 (not shown)", None) for row in ("λ = 0.001", "λ = 0.1", "λ = 1")),
     ("practice", "snli"): (
-        ("ELMo", "ELMo, γ = 1", '"of practical importance"', 1),
-        ("last layer only, γ = 1", "baseline", '"well below the baseline"', -1),
+        (NOT_NORMED, f"{NOT_NORMED}, γ = 1", '"of practical importance"', 1),
+        (f"{NOT_NORMED}, last layer only, γ = 1", "baseline", '"well below the baseline"', -1),
         ("ELMo", NOT_NORMED, "above 0 in some cases", 1),
-        ("ELMo, dropout", "ELMo", '"beneficial"', 1),
+        ("dropout on ELMo", "ELMo", '"beneficial"', 1),
     ),
     ("cove", "snli"): (
         ("CoVe, last layer only", "baseline", "+0.1", 1),
@@ -160,6 +160,7 @@ SAID = {
 }
 ENSEMBLES = {"squad": (87.4, 11), "snli": (89.3, 5)}  # the paper's score and number of models (section 4)
 PRINTED = {"ner": "+2.06 (21%)"}  # an increase in Table 1 that is not the difference of its rounded numbers
+MARGIN = 1.0  # points: the largest difference that counts as about 0
 GAINS = {"snli": "+1.4", "srl": "+3.3"}  # of Figure 1, with all examples
 EVEN = 0.05  # the largest distance from 1/3 of weights that count as equal (Table 2, λ = 1)
 FAVORED = ("coref", "squad")  # the tasks that favor the first LSTM layer at the input strongly (section 5.2)
@@ -187,12 +188,12 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def judged(text: str, paper: str, values: Sequence[float], sign: int | None) -> Claim:
     """Returns the claim that the mean of a value per seed is above zero (sign 1), below (-1), not below (0), or zero.
 
-    That it is zero (sign None) is seen if the interval contains zero.
+    That it is about zero (sign None) is seen if the whole interval is within `MARGIN` of zero.
     """
     if len(values) < 2:
         return Claim(text, paper, *(f"{value:+.2f} (n = 1)" for value in values))
     mean, low, high = interval(values)
-    seen = {1: low > 0, -1: high < 0, 0: high >= 0, None: low <= 0 <= high}[sign]
+    seen = {1: low > 0, -1: high < 0, 0: high >= 0, None: -MARGIN < low and high < MARGIN}[sign]
     return Claim(text, paper, f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]", "seen" if seen else "not seen")
 
 
@@ -251,6 +252,11 @@ def claims(
             if errors:
                 claim = claim._replace(ours=f"{claim.ours} ({statistics.fmean(values) / errors:.1%})")
         result.append(claim)
+    if name == "table7":  # "most of the gains … are due to the contextual information" (section 5.4)
+        plus, minus = ["ELMo", "GloVe"], ["ELMo type layer"] * 2
+        contextual = sum(paper[row] for row in plus) - sum(paper[row] for row in minus)
+        text = "gain of ELMo over its type layer - gain of that over GloVe"
+        result.append(judged(text, f"{round(contextual, 2):+}", paired(conditions, part, plus, minus), 1))
     return [*result, _on_even_weights(conditions)] if name == "table2" else result
 
 
@@ -258,7 +264,7 @@ def _on_even_weights(conditions: Mapping[str, Numbers]) -> Claim:
     """Returns the claim that λ = 1 leaves the weights of the layers almost equal (sections 3.2 and 5.1)."""
     row = "all layers, λ = 1"
     mixes = [mix["weights"] for seed in conditions.get(row, {"seeds": []})["seeds"] for mix in seed["elmo"].values()]
-    claim = Claim(f"{row}: largest distance of a weight from the mean", "a few hundredths")
+    claim = Claim(f"{row}: largest distance of a weight from the mean", "effectively a simple average")
     if not mixes:
         return claim
     distance = max(abs(weight - 1 / len(mix)) for mix in mixes for weight in mix)
@@ -296,17 +302,25 @@ def _on_weights(task: str, conditions: Mapping[str, Numbers], every: Mapping[str
     lower = [statistics.fmean(weights[:-1]) - weights[-1] for weights in outputs]
     if task in FAVORED:
         values = [weights[1] - STRONGLY for weights in inputs]
-        peak = judged(f"input: weight of the first LSTM layer - {STRONGLY}", "strongly favored", values, 1)
+        peaks = [judged(f"input: weight of the first LSTM layer - {STRONGLY}", "strongly favored", values, 1)]
     else:
-        favored = [weights_of(every.get(other, {}), "input") for other in FAVORED]
-        least = min((statistics.fmean(map(max, mixes)) for mixes in favored if mixes), default=0.0)
-        values = [max(weights) - least for weights in inputs] if all(favored) else []
-        peak = judged(f"input: largest weight - that of {' or '.join(FAVORED)}", "below 0 (less peaked)", values, -1)
+        peaks = [_less_peaked(inputs, other, weights_of(every.get(other, {}), "input")) for other in FAVORED]
     return [
         judged("input: first LSTM layer - largest other weight", "above 0", first, 1),
-        peak,
+        *peaks,
         judged("output: mean of the lower layers - top layer", "above 0", lower, 1),
     ]
+
+
+def _less_peaked(weights: list[list[float]], other: str, weights_of_other: list[list[float]]) -> Claim:
+    """Returns the claim that the largest weight is below that of another task, by Welch's interval of two samples."""
+    claim = Claim(f"input: largest weight - that of {other}", "below 0 (less peaked)")
+    ours, theirs = ([max(mix) for mix in mixes] for mixes in (weights, weights_of_other))
+    if min(len(ours), len(theirs)) < 2:
+        return claim
+    low, high = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    text = f"{statistics.fmean(ours) - statistics.fmean(theirs):+.2f} [{low:+.2f}, {high:+.2f}]"
+    return claim._replace(ours=text, verdict="seen" if high < 0 else "not seen")
 
 
 def _on_steps(task: str, baseline: Numbers, elmo: Numbers) -> Claim:

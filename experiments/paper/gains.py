@@ -6,7 +6,7 @@ r"""Measures what ELMo gains on a task: one training per row and seed. `grid.py`
 
 `ROWS` are: `none`, without ELMo; `top` or `token`, one layer alone; `type`, the token layer at the input (Table 7);
 `all`, all layers mixed where the experiment has ELMo; `input`, `output` and `both`, all layers mixed there; `taglm`
-(named entities), as TagLM (Peters et al. 2017), which needs two biLSTMs (`+two`); `trained`, the biLM's LSTMs trained
+(named entities), as TagLM (Peters et al. 2017), which needs two biLSTMs; `trained`, the biLM's LSTMs trained
 with the task; `tuned`, the biLM of --tuned, which `supplement.py` fine-tunes; and `cove`, the model of --cove, which
 `cove/train.py` trains. `CHANGES` may follow after a `+`, as in `all+last`, or a share of the training examples, as in
 `none+tenth`: the first ones of one random order, so that each share is a part of the larger ones. The number of epochs
@@ -80,7 +80,7 @@ CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `dropped` is with 
     "plain": ["elmo.layer_norm=none"],
     "unscaled": ["elmo.train_gamma=False"],
     "dropped": ["elmo.dropout=0.5"],
-    "two": ["model.layers=(100,50)"],  # of half the paper's sizes
+    "one": ["model.layers=(100,)"],  # one biLSTM in `ner`
 }
 SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
 # What `gains.json` has of the results of a row and of its seeds, in addition to the settings and to the `curve`, the

@@ -60,15 +60,22 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     assert TABLES["table2"].of("snli")["last layer only"] == "all+last"
     assert TABLES["table2"].of("snli", earlier=True)["last layer only"] == "all+last+batch"
     assert TABLES["table2"].of("snli", earlier=True)["baseline"] == "none"
-    assert TABLES["table1"].of("ner") == {"baseline": "none+two", "ELMo": "all+two"}
-    assert TABLES["table1"].of("ner", earlier=True) == {"baseline": "none", "ELMo": "all"}
+    assert TABLES["practice"].of("snli", earlier=True)["no layer norm"] == "all+plain"  # its norm is that of no time
     output = next(claim for claim in claims("table3", "srl", {}) if claim.text == "output only - baseline")
     assert output.paper == "-0.7"
     figure2 = {task: {"input": row(1, 2), "output": row(1, 2)} for task in ("srl", "coref", "squad")}
-    for task, peak in {"srl": "+0.00 [+0.00, +0.00]", "coref": "+0.20 [+0.20, +0.20]"}.items():
-        actual = [claim.ours for claim in claims("figure2", task, figure2[task], figure2)]
-        assert actual == ["+0.50 [+0.50, +0.50]", peak, "+0.05 [+0.05, +0.05]"]
+    actual = [claim.ours for claim in claims("figure2", "coref", figure2["coref"], figure2)]
+    assert actual == ["+0.50 [+0.50, +0.50]", "+0.20 [+0.20, +0.20]", "+0.05 [+0.05, +0.05]"]
+    for seed, top in zip(figure2["coref"]["input"]["seeds"], (0.8, 0.9), strict=True):
+        seed["elmo"] = {"input": {"weights": [0.1, top, 0.9 - top]}}
+    less, equal = claims("figure2", "srl", figure2["srl"], figure2)[1:3]
+    # Welch's interval: 0.7 - 0.85 with a standard error of 0.05 and one degree of freedom, of which the t is 12.706
+    assert less.text.endswith("that of coref") and less.ours == "-0.15 [-0.79, +0.49]" and less.verdict == "not seen"
+    assert equal.text.endswith("that of squad") and equal.ours.startswith("+0.00") and equal.verdict == "not seen"
     assert claims("figure2", "srl", figure2["srl"])[1].verdict == "open"  # nothing to compare it with
+    table7 = {"GloVe": row(60, 61), "ELMo type layer": row(61, 62.1), "ELMo": row(64, 65)}
+    contextual = claims("table7", "srl", table7)[-1]
+    assert (contextual.paper, contextual.ours[:5], contextual.verdict) == ("+2.7", "+1.90", "seen")
     shares = {
         f"{name}, {share}": row(v, v + 1) for share, v in (("10%", 50), ("1%", 30)) for name in ("baseline", "ELMo")
     }
@@ -92,16 +99,16 @@ def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
     assert verdict("snli", [top, batch], [batch]) == "open"  # the norm over a batch is one of the mix of all layers
     assert verdict("snli", [top, batch], ["elmo.layer_norm=none"]) == "seen"
     assert verdict("srl", [top], [tokens]) == "open"
-    practice = {"ELMo": row(52, 53.1), "ELMo, no layer norm": row(50, 51) | {"settings": ["elmo.layer_norm=none"]}}
+    practice = {"ELMo": row(52, 53.1), "no layer norm": row(50, 51) | {"settings": ["elmo.layer_norm=none"]}}
     assert [claim.verdict for claim in claims("practice", "snli", practice)] == ["open", "open", "seen", "open"]
 
 
 def test_a_table_has_the_earlier_rows_until_all_are_trained_with_the_change() -> None:
-    runs, table = page.Runs(page.FOLDER.parent / "task_ner.py", "english", page.FOLDER), TABLES["table1"]
-    numbers = {"none": row(1), "all": row(2), "all+two": row(3)}
-    assert page.trained(table, "ner", numbers, runs) == {"baseline": row(1), "ELMo": row(2)}
-    numbers["none+two"] = row(4)
-    assert page.trained(table, "ner", numbers, runs) == {"baseline": row(4), "ELMo": row(3)}
+    runs, table = page.Runs(page.FOLDER.parent / "task_snli.py", "english", page.FOLDER), TABLES["table1"]
+    numbers = {"none": row(1), "all+batch": row(2)}
+    assert page.trained(table, "snli", numbers, runs) == {"baseline": row(1), "ELMo": row(2)}
+    numbers["all"] = row(3)
+    assert page.trained(table, "snli", numbers, runs) == {"baseline": row(1), "ELMo": row(3)}
 
 
 def test_the_type_layer_of_the_paper_is_an_input() -> None:
@@ -112,9 +119,11 @@ def test_the_type_layer_of_the_paper_is_an_input() -> None:
 
 
 def test_what_the_paper_says_without_numbers() -> None:
-    actual = {"input only": row(60, 61), "input & output": row(59, 60.1), "λ = 0": row(50, 60), "λ = 1": row(51, 59)}
+    actual = {"input only": row(60, 61), "input & output": row(59, 60.1), "λ = 0": row(50, 60), "λ = 1": row(50.1, 60)}
     assert [claim.verdict for claim in claims("table3", "coref", actual)] == ["seen", "open"]
     assert [claim.verdict for claim in claims("lambda", "ner", actual)] == ["open", "open", "seen"]
+    actual["λ = 1"] = row(51, 59)  # the interval has zero in it, and more than one point too
+    assert claims("lambda", "ner", actual)[2].verdict == "not seen"
     assert judged("", "", [1.0, 1.1], None).verdict == "not seen"
     assert len(claims("practice", "snli", {})) == 4
 
