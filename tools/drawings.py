@@ -130,7 +130,7 @@ TASKS: tuple[tuple[str, str, str, dict[int, str], str], ...] = (  # the argument
     (
         "task_squad",
         "BiDAF with self-attention",
-        "question and|paragraph / biGRU|of each / join / attention|(BiDAF) / self-attention|+ residual / 2 biGRUs",
+        "question and|paragraph / biGRU|of each / join / attention|(BiDAF) / biGRU, self-|attention / 2 biGRUs",
         {1: INPUT, 2: OUTPUT},
         "first, last word|of the answer",
     ),
