@@ -66,8 +66,9 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     figure2 = {task: {"input": row(1, 2), "output": row(1, 2)} for task in ("srl", "coref", "squad")}
     actual = [claim.ours for claim in claims("figure2", "coref", figure2["coref"], figure2)]
     assert actual == ["+0.50 [+0.50, +0.50]", "+0.20 [+0.20, +0.20]", "+0.05 [+0.05, +0.05]"]
-    for seed, top in zip(figure2["coref"]["input"]["seeds"], (0.8, 0.9), strict=True):
-        seed["elmo"] = {"input": {"weights": [0.1, top, 0.9 - top]}}
+    for task, tops in {"coref": (0.8, 0.9), "squad": (0.69, 0.71)}.items():
+        for seed, top in zip(figure2[task]["input"]["seeds"], tops, strict=True):
+            seed["elmo"] = {"input": {"weights": [0.1, top, 0.9 - top]}}
     less, equal = claims("figure2", "srl", figure2["srl"], figure2)[1:3]
     # Welch's interval: 0.7 - 0.85 with a standard error of 0.05 and one degree of freedom, of which the t is 12.706
     assert less.text.endswith("that of coref") and less.ours == "-0.15 [-0.79, +0.49]" and less.verdict == "not seen"
