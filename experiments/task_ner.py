@@ -5,9 +5,7 @@ leondz/emerging_entities_17 on GitHub (CC BY 4.0). From the folder that holds it
 
     elmo-jax task train --config experiments/task_ner.py --workdir runs/ner --config.bilm=runs/english
 
-`--config.bilm=` (nothing after the sign) trains the same tagger without ELMo. Other files of one word and its tag per
-line are given with `--config.data.train=FILE` and so on; their tags may be in IOB1, BIO, BILOU or
-BIOES.
+`--config.bilm=` (nothing after the sign) trains the same tagger without ELMo; docs/tasks.md names other files.
 """
 
 from ml_collections import ConfigDict

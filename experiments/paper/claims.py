@@ -279,9 +279,8 @@ def _on_shares(task: str, conditions: Mapping[str, Numbers]) -> list[Claim]:
         result.append(judged(f"ELMo - baseline, {share}", GAINS[task] if share == "100%" else "above 0", values, 1))
     for large, small in itertools.pairwise(SHARES):
         plus, minus = [f"ELMo, {small}", f"baseline, {large}"], [f"baseline, {small}", f"ELMo, {large}"]
-        result.append(
-            judged(f"gain at {small} - gain at {large}", "above 0", paired(conditions, "dev", plus, minus), 1)
-        )
+        values = paired(conditions, "dev", plus, minus)
+        result.append(judged(f"gain at {small} - gain at {large}", "above 0", values, 1))
     if {"baseline, 100%", "ELMo, 100%"} <= conditions.keys():
         result.append(_on_steps(task, conditions["baseline, 100%"], conditions["ELMo, 100%"]))
     if task == "srl":

@@ -18,9 +18,6 @@ rows. Each row is a run of `elmo-jax task train` in its own folder: if the comma
 `gains.json`, which is written after each row, has the settings, scores and seconds of every seed. A row of this file
 without a folder is not trained again, so the file is enough to continue on another machine. Those of docs/results.md
 are `experiments/paper/gains_TASK.json`.
-
-hardware  2 CPU cores
-time      docs/results.md has the minutes of each command; `gains.json` has the seconds of each seed
 """
 
 from __future__ import annotations

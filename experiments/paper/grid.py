@@ -8,9 +8,6 @@ The names are those of `TABLES` and of `ANALYSES`, or `all`. The tasks are the e
 up in the folders of --data; what is missing there is skipped and listed at the end, and then the exit status is 1.
 Rows with equal settings are trained once for all tables, by `gains.py`, which explains rows, resuming and `gains.json`.
 `page.py` makes the tables of docs/results.md of such files, and `claims.py` explains differences and verdicts.
-
-hardware  2 CPU cores
-time      printed for each row; docs/results.md has that of the experiments on six tasks
 """
 
 from __future__ import annotations

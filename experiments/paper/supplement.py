@@ -11,9 +11,6 @@ workdir has all perplexities and the best run. The second command trains the tas
 `--config.KEY=VALUE` sets a setting of the task, such as its files. If the biLM has no softmax, like the packaged one,
 the first run fits one to the same sentences with the biLM frozen. The perplexity before fine-tuning is measured with
 it, and the other runs start from it. If the command is stopped, run it again to resume.
-
-hardware  2 CPU cores
-time      two minutes per learning rate for WNUT-17, next to other jobs
 """
 
 from __future__ import annotations

@@ -167,6 +167,7 @@ def test_killed_and_resumed(domain: Commands, restless: Path, tmp_path: Path) ->
     assert bilm_of(again)[1]["fingerprint"] == bilm_of(restless)[1]["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_damaged_best_step_is_passed_over(domain: Commands, restless: Path, tmp_path: Path) -> None:
     """Otherwise a run whose best checkpoint was damaged could never be completed."""
     run, best = shutil.copytree(restless, tmp_path / "run"), result_of(restless)["exported_step"]

@@ -237,6 +237,7 @@ def test_only_paths_may_be_edited(commands: Commands, half: Path, old: str, new:
     assert commands.inside("export", half, "--out", half / "other").status == 0
 
 
+@pytest.mark.slow
 def test_other_versions_are_named(commands: Commands, half: Path, whole: Path) -> None:
     config = json.loads((half / "config.json").read_text())
     assert config["versions"].keys() == {"elmo_jax", "jax", "jaxlib", "flax", "orbax-checkpoint", "grain"}

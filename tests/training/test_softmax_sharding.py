@@ -122,7 +122,6 @@ def test_usual_batches_need_one_part():
         assert np.bincount(rows // share).max() <= size
 
 
-@pytest.mark.slow
 def test_the_full_softmax_trains_so_too():
     alone, divided = (steps(training, [text] * 4) for training in trainings(negatives=0))
     assert_same(alone, divided)

@@ -105,7 +105,7 @@ def test_one_two_and_four_devices_give_the_same(negatives):
 
 # Adam divides by the root of a sum of squares, so that the rounding of a small gradient becomes visible.
 @pytest.mark.parametrize(
-    ("optimizer", "tolerance", "groups"), [("adagrad", 1e-5, 2), pytest.param("adam", 1e-4, 1, marks=pytest.mark.slow)]
+    ("optimizer", "tolerance", "groups"), [pytest.param("adagrad", 1e-5, 2, marks=pytest.mark.slow), ("adam", 1e-4, 1)]
 )
 def test_divided_updates_equal_whole_ones(optimizer, tolerance, groups, monkeypatch):
     config = small_config()

@@ -151,7 +151,6 @@ def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> Non
         elmo_jax.load_task(copy)
 
 
-@pytest.mark.slow
 def test_strong_regularization_leaves_the_layers_equal(folder: Path, result: dict[str, Any]) -> None:
     elmo = (f"bilm={folder / 'bilm'}", *WITH_ELMO)
     strong = train(folder, folder / "strong", *elmo, "elmo.regularization=100", f"elmo.cache={folder / 'run' / 'elmo'}")
