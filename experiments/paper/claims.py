@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from scipy import stats
 
-from gains import Runs
+from gains import Runs, is_row
 
 
 class Table(NamedTuple):
@@ -348,7 +348,7 @@ def _config(runs: Runs, row: str) -> str:
 
 def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
     """Returns the name of the row in `numbers` that has the same settings; the row itself if there is none."""
-    return next((name for name in numbers if _config(runs, name) == _config(runs, row)), row)
+    return next((name for name in filter(is_row, numbers) if _config(runs, name) == _config(runs, row)), row)
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
