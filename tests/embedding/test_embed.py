@@ -228,7 +228,7 @@ def test_at_most_four_programs_however_batches_shrink_and_grow(bilm, caplog):
     assert bilm.engine.config == bilm.config  # the parameters are on the device
     jax.clear_caches()
     with jax.log_compiles():
-        for number in (1, 2, 3, 20, 40, 64, 300, *random.integers(0, 20, 30)):
+        for number in (1, 3, 40, 300, *random.integers(0, 20, 10)):
             bilm.embed(lines(*random.integers(0, 90, number)))
     assert 0 < len(re.findall(r"^Compiling jit\(", "\n".join(caplog.messages), re.MULTILINE)) <= 4
 
@@ -341,16 +341,15 @@ def test_devices_are_given_once(bilm):
             bilm.on(devices)
 
 
-def test_eight_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
-    """The vectors are equal up to rounding in every state, with more and with fewer rows than devices."""
+def test_several_devices_give_the_vectors_of_one(bilm: EmbeddingBiLM) -> None:
+    """The vectors are equal up to rounding, with more and with fewer rows than devices."""
     random = np.random.default_rng(0)
     sentences = [[f"w{random.integers(50)}" for _ in range(length)] for length in random.integers(0, 45, 300)]
     many = bilm.on(jax.devices())
     assert many.fingerprint == bilm.fingerprint and jax.device_count() == 4
-    for part in (sentences, sentences[:3], sentences[:1], []):
-        for state in ("reset", "warm_up"):
-            expected, mask, carry = bilm.embed(part, state=state)
-            layers, same_mask, same_carry = many.embed(part, state=state)
-            assert_allclose(layers, expected, atol=1e-5)
-            assert_array_equal(same_mask, mask)
-            jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), same_carry, carry)
+    for part, state in ((sentences, "reset"), (sentences[:3], "warm_up"), ([], "warm_up")):
+        expected, mask, carry = bilm.embed(part, state=state)
+        layers, same_mask, same_carry = many.embed(part, state=state)
+        assert_allclose(layers, expected, atol=1e-5)
+        assert_array_equal(same_mask, mask)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-5), same_carry, carry)

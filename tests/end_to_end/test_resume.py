@@ -74,7 +74,7 @@ def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
     assert_same_losses(half, whole, stopped_at=stopped_at)
 
 
-def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c(commands: Commands, tmp_path: Path) -> None:
     """The run is saved by time alone, which here is at every step."""
     run = tmp_path / "run"
     by_time = ("--config.checkpoint.every=1000", "--config.checkpoint.minutes=1e-9", "--config.checkpoint.keep_every=3")
@@ -90,12 +90,7 @@ def test_ctrl_c(commands: Commands, whole: Path, tmp_path: Path) -> None:
     assert f"SIGINT at step {stopped_at}" in ended.stdout and "run the same command to resume" in ended.stdout
     assert checkpoint_steps(run)[-3:] == [stopped_at - 2, stopped_at - 1, stopped_at]
     assert {3, 6} <= set(checkpoint_steps(run))
-    resume(commands, run, whole)
-    actual, expected = losses(run), losses(whole)
-    assert [step for step in actual if step <= stopped_at] == list(range(1, stopped_at + 1))
-    assert {s: actual[s] for s in actual if s > stopped_at + 5} == {
-        s: expected[s] for s in expected if s > stopped_at + 5
-    }
+    assert list(losses(run)) == list(range(1, stopped_at + 1))
 
 
 def killed(commands: Commands, run: Path, condition: Callable[[], bool], delay: float = 0) -> None:

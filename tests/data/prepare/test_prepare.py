@@ -108,13 +108,11 @@ def test_one_sentence_cannot_be_held_out(tmp_path: Path) -> None:
 
 
 def test_documents_and_runs_do_not_depend_on_the_chunks(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (documents / "long.txt").write_text("".join(f"sentence {i} of many\n" for i in range(2000)))
+    (documents / "long.txt").write_text("".join(f"sentence {i} of many\n" for i in range(300)))
     out = documents.parent
     whole = files(make(out / "a", documents).path), files(make(out / "c", documents / "long.txt").path)
-    for size in (50, 700):
-        monkeypatch.setattr("elmo_jax.data.prepare.pieces.CHUNK_BYTES", size)
-        cut = files(make(out / f"b{size}", documents).path), files(make(out / f"d{size}", documents / "long.txt").path)
-        assert cut == whole
+    monkeypatch.setattr("elmo_jax.data.prepare.pieces.CHUNK_BYTES", 50)
+    assert (files(make(out / "b", documents).path), files(make(out / "d", documents / "long.txt").path)) == whole
 
 
 def test_heldout_sources(documents: Path, tmp_path: Path) -> None:
@@ -196,10 +194,8 @@ def test_workers_and_compression_do_not_change_the_result(tmp_path: Path) -> Non
             (tmp_path / suffix / f"{k}.txt{'.gz' * i}").write_bytes(gzip.compress(text, 1) if i else text)
     settings: dict[str, Any] = {"text": TextOptions("lines"), "heldout_fraction": 0.2, "progress": False}
     one = prepare([str(tmp_path / "plain")], tmp_path / "one", PrepareOptions(workers=1, **settings))
-    for workers in (2, 3):
-        out = tmp_path / f"workers{workers}"
-        prepare([str(tmp_path / "plain")], out, PrepareOptions(workers=workers, **settings))
-        assert files(out) == files(one.path)
+    three = prepare([str(tmp_path / "plain")], tmp_path / "three", PrepareOptions(workers=3, **settings))
+    assert files(three.path) == files(one.path)
     zipped = prepare([str(tmp_path / "gz")], tmp_path / "zipped", PrepareOptions(workers=2, **settings))
     assert zipped.fingerprint == one.fingerprint
     a, b = files(zipped.path), files(one.path)
