@@ -25,7 +25,6 @@ def get_config() -> ConfigDict:
     config.characters.max_characters = 20
     config.elmo.where = "both"
     config.elmo.regularization = 1e-3
-    config.elmo.layer_norm = "without_bos_eos"
     config.seeds = (0, 1, 2, 3, 4)
     config.train.batch_size = 64
     config.train.epochs = 10

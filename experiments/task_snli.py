@@ -25,7 +25,6 @@ def get_config() -> ConfigDict:
     config.word_vectors.path = "glove-6b-50d"
     config.elmo.where = "both"
     config.elmo.regularization = 1e-3
-    config.elmo.layer_norm = "tokens"
     config.elmo.dropout = 0.0
     config.model.encoder = 75
     config.model.projection = 75

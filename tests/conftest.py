@@ -66,10 +66,10 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 
 class ByFile(LoadScopeScheduling):
-    """Keeps the tests of a file on one worker, since they share fixtures."""
+    """Keeps the tests of a file on one worker, and those of `fuzz`, since they share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0]
+        return "tests/fuzz" if nodeid.startswith("tests/fuzz/") else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:

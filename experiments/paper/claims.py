@@ -13,8 +13,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scipy import stats
-
 from gains import Runs, is_row
 
 
@@ -27,11 +25,11 @@ class Table(NamedTuple):
     rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
     places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
 
-    def of(self, task: str, earlier: bool = False) -> dict[str, str]:
-        """Returns the row of `gains.py` by the paper's name of it, or the `earlier` one that it replaces."""
+    def of(self, task: str, norm: str = "") -> dict[str, str]:
+        """Returns the row of `gains.py` by the paper's name of it, with a layer norm ("+tokens", "+batch") if given."""
         rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
-        change = EARLIER.get(task, "") if earlier else ""
-        return {name: row + change * (row.split("+")[0] != "none" and "plain" not in row) for name, row in rows.items()}
+        without = ("none", "+last") if norm == "+batch" else ("none",)  # which normalizes the mix of all layers alone
+        return {name: row if any(part in row for part in without) else row + norm for name, row in rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
         """Returns the paper's numbers by its name of the row; of what it does not show, there are none."""
@@ -39,13 +37,12 @@ class Table(NamedTuple):
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
-# What is added to the names of a task's earlier rows with ELMo. A table shows them until each is trained as now.
-EARLIER = {"snli": "+batch"}
-LAYER_NORM = {"snli": "tokens"}  # of the experiments that have one
+# The layer norms with which rows of a task were trained too.
+NORMS = {"snli": ("+tokens", "+batch")}
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
 SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
-NOT_NORMED = "no layer norm"  # the row that is compared with one with a layer norm
+NORMED = "layer norm"  # the row that is compared with one without
 TABLES = {
     "table1": Table(
         "Table 1: baseline and ELMo",
@@ -130,10 +127,10 @@ TABLES = {
             "ELMo": ("all",),
             "γ = 1": ("all+unscaled",),
             "last layer only, γ = 1": ("all+last+unscaled",),
-            NOT_NORMED: ("all+plain",),
-            f"{NOT_NORMED}, γ = 1": ("all+plain+unscaled",),
-            f"{NOT_NORMED}, last layer only, γ = 1": ("all+last+plain+unscaled",),
-            "dropout on ELMo": ("all+dropped",),
+            NORMED: ("all+tokens",),
+            f"{NORMED}, γ = 1": ("all+tokens+unscaled",),
+            f"{NORMED}, last layer only, γ = 1": ("all+last+tokens+unscaled",),
+            f"{NORMED}, dropout on ELMo": ("all+tokens+dropped",),
         },
     ),
 }
@@ -145,10 +142,10 @@ SAID = {
     ),
     ("lambda", "ner"): tuple((row, "λ = 0", "about 0 (not shown)", None) for row in ("λ = 0.001", "λ = 0.1", "λ = 1")),
     ("practice", "snli"): (
-        (NOT_NORMED, f"{NOT_NORMED}, γ = 1", '"of practical importance"', 1),
-        (f"{NOT_NORMED}, last layer only, γ = 1", "baseline", '"well below the baseline"', -1),
-        ("ELMo", NOT_NORMED, "above 0 in some cases", 1),
-        ("dropout on ELMo", "ELMo", '"beneficial"', 1),
+        ("ELMo", "γ = 1", '"of practical importance"', 1),
+        ("last layer only, γ = 1", "baseline", '"well below the baseline"', -1),
+        (NORMED, "ELMo", "above 0 in some cases", 1),
+        (f"{NORMED}, dropout on ELMo", NORMED, '"beneficial"', 1),
     ),
     ("cove", "snli"): (
         ("CoVe, last layer only", "baseline", "+0.1", 1),
@@ -180,6 +177,8 @@ class Claim(NamedTuple):
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Returns the mean of at least two values and the ends of its 95% interval by Student's t."""
+    from scipy import stats  # whose import takes a second
+
     mean = statistics.fmean(values)
     half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
     return mean, mean - half, mean + half
@@ -213,17 +212,17 @@ def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
     return table.part if all(table.part in row for row in conditions.values()) else "dev"
 
 
-def is_normalized(task: str, row: Numbers) -> bool:
+def is_normalized(row: Numbers) -> bool:
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
-    norm = settings.get("elmo.layer_norm", LAYER_NORM.get(task, "none"))
+    norm = settings.get("elmo.layer_norm", "none")
     return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
 
 
-def compared(task: str, conditions: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
+def compared(conditions: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
     """Returns the claim on a difference; open if one row alone has normalized layers, unless that is compared."""
     upper, lower, paper, sign = pair
-    norms = {is_normalized(task, conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
-    if len(norms) > 1 and NOT_NORMED not in (upper, lower):
+    norms = {is_normalized(conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
+    if len(norms) > 1 and NORMED not in (upper, lower):
         return Claim(f"{upper} - {lower}", paper, "the layers of one of them alone are normalized")
     return judged(f"{upper} - {lower}", paper, paired(conditions, part, [upper], [lower]), sign)
 
@@ -238,13 +237,13 @@ def claims(
         return _on_weights(task, conditions, every or {task: conditions})
     table, part = TABLES[name], part_of(TABLES[name], conditions)
     if (name, task) in SAID:
-        return [compared(task, conditions, part, pair) for pair in SAID[name, task]]
+        return [compared(conditions, part, pair) for pair in SAID[name, task]]
     paper = table.paper(task)
     first, *others = table.rows
     result = []
     for upper, lower in [*((row, first) for row in others), *zip(others[1:], others, strict=False)]:
         gain = paper[upper] - paper[lower]
-        claim = compared(task, conditions, part, (upper, lower, f"{round(gain, 2):+}", 1 if gain > 0 else -1))
+        claim = compared(conditions, part, (upper, lower, f"{round(gain, 2):+}", 1 if gain > 0 else -1))
         if name == "table1":  # with the relative increase, which is the share of the errors that are gone
             claim = claim._replace(paper=PRINTED.get(task, f"{claim.paper} ({gain / (100 - paper[lower]):.1%})"))
             values = paired(conditions, part, [upper], [lower])
@@ -317,6 +316,8 @@ def _less_peaked(weights: list[list[float]], other: str, weights_of_other: list[
     ours, theirs = ([max(mix) for mix in mixes] for mixes in (weights, weights_of_other))
     if min(len(ours), len(theirs)) < 2:
         return claim
+    from scipy import stats
+
     low, high = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
     text = f"{statistics.fmean(ours) - statistics.fmean(theirs):+.2f} [{low:+.2f}, {high:+.2f}]"
     return claim._replace(ours=text, verdict="seen" if high < 0 else "not seen")
@@ -352,9 +353,9 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the rows of a table that are trained: the earlier ones, until each of them is trained as now."""
+    """Returns the rows of a table that are trained: those without a layer norm, unless more of them are with one."""
     conditions = []
-    for earlier in (False, True):
-        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, earlier).items())
+    for norm in ("", *(NORMS.get(task, ()) if NORMED not in table.rows else ())):
+        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, norm).items())
         conditions.append({name: numbers[row] for name, row in rows if row in numbers})
-    return conditions[0] if conditions[0].keys() >= conditions[1].keys() else conditions[1]
+    return max(conditions, key=len)  # the first of the longest
