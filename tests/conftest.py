@@ -66,7 +66,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 
 class ByFile(LoadScopeScheduling):
-    """Keeps the tests of a file on one worker, and those of `fuzz`, since they share fixtures."""
+    """Keeps the tests of a file on one worker, and all of `fuzz`, since they share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "tests/fuzz" if nodeid.startswith("tests/fuzz/") else nodeid.partition("::")[0]

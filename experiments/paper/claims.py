@@ -28,7 +28,7 @@ class Table(NamedTuple):
     def of(self, task: str, norm: str = "") -> dict[str, str]:
         """Returns the row of `gains.py` by the paper's name of it, with a layer norm ("+tokens", "+batch") if given."""
         rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
-        without = ("none", "+last") if norm == "+batch" else ("none",)  # which normalizes the mix of all layers alone
+        without = ("none", "+last") if norm == "+batch" else ("none",)  # one layer alone does not have it
         return {name: row if any(part in row for part in without) else row + norm for name, row in rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
@@ -37,7 +37,7 @@ class Table(NamedTuple):
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
-# The layer norms with which rows of a task were trained too.
+# The layer norms with which the rows of a task were also trained.
 NORMS = {"snli": ("+tokens", "+batch")}
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
@@ -124,9 +124,9 @@ TABLES = {
         ("snli",),
         {
             "baseline": ("none",),
-            "ELMo": ("all",),
-            "γ = 1": ("all+unscaled",),
-            "last layer only, γ = 1": ("all+last+unscaled",),
+            "ELMo": ("all+plain",),
+            "γ = 1": ("all+plain+unscaled",),
+            "last layer only, γ = 1": ("all+last+plain+unscaled",),
             NORMED: ("all+tokens",),
             f"{NORMED}, γ = 1": ("all+tokens+unscaled",),
             f"{NORMED}, last layer only, γ = 1": ("all+last+tokens+unscaled",),
@@ -212,18 +212,18 @@ def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
     return table.part if all(table.part in row for row in conditions.values()) else "dev"
 
 
-def is_normalized(row: Numbers) -> bool:
+def norm_of(row: Numbers) -> str:
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
-    norm = settings.get("elmo.layer_norm", "none")
-    return norm == "tokens" or (norm == "without_bos_eos" and settings.get("elmo.layers", "all") == "all")
+    norm = str(row.get("layer_norm", settings.get("elmo.layer_norm", "none")))
+    return norm if norm == "tokens" or settings.get("elmo.layers", "all") == "all" else "none"
 
 
 def compared(conditions: Mapping[str, Numbers], part: str, pair: tuple[str, str, str, int | None]) -> Claim:
-    """Returns the claim on a difference; open if one row alone has normalized layers, unless that is compared."""
+    """Returns the claim on a difference; open if their layer norms differ, unless that is compared."""
     upper, lower, paper, sign = pair
-    norms = {is_normalized(conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
+    norms = {norm_of(conditions[row]) for row in (upper, lower) if conditions.get(row, {}).get("bilm")}
     if len(norms) > 1 and NORMED not in (upper, lower):
-        return Claim(f"{upper} - {lower}", paper, "the layers of one of them alone are normalized")
+        return Claim(f"{upper} - {lower}", paper, "their layer norms differ")
     return judged(f"{upper} - {lower}", paper, paired(conditions, part, [upper], [lower]), sign)
 
 
@@ -353,9 +353,10 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the rows of a table that are trained: those without a layer norm, unless more of them are with one."""
+    """Returns the rows of a table that are trained: with the experiment's layer norm, or that of which more are."""
     conditions = []
     for norm in ("", *(NORMS.get(task, ()) if NORMED not in table.rows else ())):
         rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, norm).items())
         conditions.append({name: numbers[row] for name, row in rows if row in numbers})
-    return max(conditions, key=len)  # the first of the longest
+    whole = (rows for rows in conditions if all(rows.keys() >= others.keys() for others in conditions))
+    return next(whole, max(reversed(conditions), key=len))

@@ -66,7 +66,7 @@ ROWS = {
     "tuned": ["elmo.layers=all"],
     "cove": ["elmo.layers=all"],
 }
-CHANGES = {  # `tokens`, `batch` and `plain` are layer norms; `dropped` is with dropout on ELMo
+CHANGES = {  # `tokens` and `batch` are layer norms, `plain` is without one; `dropped` is with dropout on ELMo
     "last": ["elmo.layers=top"],
     "strong": ["elmo.regularization=1.0"],
     "weak": ["elmo.regularization=0.001"],
@@ -199,7 +199,7 @@ class Runs(NamedTuple):
             kept["curve"] = [[r["step"], r[f"dev/{metric}"]] for r in records if f"dev/{metric}" in r]
             seeds.append(kept)
         kept = {key: result[key] for key in KEPT if key in result}
-        return {**kept, "settings": self._recorded(row), "seeds": seeds}
+        return {**kept, "layer_norm": self.config(row).elmo.layer_norm, "settings": self._recorded(row), "seeds": seeds}
 
     def _recorded(self, row: str) -> list[str]:
         given = (setting.removeprefix("--config.") for setting in self.settings(row))

@@ -23,6 +23,7 @@ def get_config() -> ConfigDict:
     config.word_vectors.lowercase = "never"
     config.elmo.where = "both"
     config.elmo.regularization = 1e-3
+    config.elmo.layer_norm = "tokens"
     config.elmo.dropout = 0.0  # the variational dropout of the LSTM's input is ELMo's too
     config.elmo.precompute = False  # all layers of all sentences would take more than 30 GB
     config.seeds = (0, 1, 2, 3, 4)

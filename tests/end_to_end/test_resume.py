@@ -34,9 +34,9 @@ from tests.manual.chaos import evaluating
 ATTEMPTS = 20  # a process may pass this moment before the signal reaches it
 
 
-def resume(commands: Commands, run: Path, whole: Path) -> Ended:
+def resume(commands: Commands, run: Path, whole: Path, *overrides: str) -> Ended:
     """Launches a run again, and asserts that it ends as the uninterrupted one."""
-    ended = commands.pretrain(run)
+    ended = commands.pretrain(run, *overrides)
     assert ended.status == 0, ended.stderr
     assert_same_end(run, whole)
     assert [r["step"] for r in records(run) if "heldout/perplexity/average" in r] == [0, 40, STEPS]
@@ -67,9 +67,10 @@ def test_sigterm_saves_and_says_how_to_resume(terminated: Ended, stopped: Path) 
 
 
 def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
+    """With other times of saving."""
     stopped_at = checkpoint_steps(half)[-1]
     before = records(half)
-    resume(commands, half, whole)
+    resume(commands, half, whole, "--config.checkpoint.every=25", "--config.checkpoint.keep_every=5")
     assert records(half)[: len(before)] == before
     assert_same_losses(half, whole, stopped_at=stopped_at)
 

@@ -101,6 +101,8 @@ def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
     assert verdict([top, batch], [batch]) == "open"  # the norm over a batch is one of the mix of all layers
     assert verdict([top, batch], ["elmo.layer_norm=none"]) == "seen"
     assert verdict([top], [tokens]) == "open"
+    own = {"ELMo, last layer only": row(50, 51), "CoVe, last layer only": row(48, 49) | {"layer_norm": "tokens"}}
+    assert claims("cove", "snli", own)[3].verdict == "open"  # the norm of its experiment
     practice = {"ELMo": row(50, 51), "layer norm": row(52, 53.1) | {"settings": [tokens]}}
     assert [claim.verdict for claim in claims("practice", "snli", practice)] == ["open", "open", "seen", "open"]
 
@@ -113,10 +115,10 @@ def test_a_table_has_rows_with_a_layer_norm_if_more_of_them_are_trained() -> Non
     assert page.trained(TABLES["table1"], "snli", numbers, runs)["ELMo"] == row(2)
     numbers |= {"all": row(3), "all+tokens": row(5)}
     assert page.trained(TABLES["table1"], "snli", numbers, runs) == {"baseline": row(1), "ELMo": row(3)}
+    tuned = numbers | {"trained": row(7), "tuned+batch": row(8)}  # neither norm has all rows
+    assert page.trained(page.TUNED, "snli", tuned, runs) == {"frozen": row(2), "fine-tuned": row(8)}
     numbers["all+unscaled+tokens"] = row(6)
-    actual = page.trained(
-        TABLES["practice"], "snli", numbers, runs
-    )  # which compares the rows without a norm with those
+    actual = page.trained(TABLES["practice"], "snli", numbers, runs)  # a table with both kinds of rows
     assert actual == {"baseline": row(1), "ELMo": row(3), "layer norm": row(5), "layer norm, γ = 1": row(6)}
 
 

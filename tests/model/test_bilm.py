@@ -178,7 +178,7 @@ def test_dropout_is_on_in_training_only():
         return bilm.apply({"params": params}, characters, inputs, carry, deterministic=False, rngs={"dropout": key})[0]
 
     one, two = dropped(jax.random.key(1)), dropped(jax.random.key(2))
-    assert np.array_equal(one[0], first[0])  # the token vectors themselves are not dropped
+    assert_allclose(one[0], first[0], atol=1e-5)  # the token vectors themselves are not dropped
     assert not np.allclose(one[-1], two[-1])
     share = np.mean(np.asarray(one[-1]) == 0)
     assert 0.15 < share < 0.45  # of the top output, 0.3 expected

@@ -49,9 +49,9 @@ def layers_of(made: Computed) -> np.ndarray:
 
 
 def assert_equal_in_float16(stored: np.ndarray, expected: np.ndarray) -> None:
-    """Allows one unit in the last place, since vectors of two batches may be rounded differently."""
+    """Vectors of two batches differ a little, so that a number may be rounded up in one and down in the other."""
     assert_array_equal(stored, stored.astype(np.float16))
-    assert_allclose(stored, expected, rtol=2**-10, atol=1e-5)
+    assert_allclose(stored, expected, rtol=2**-11, atol=2e-5)
 
 
 def test_stored_layers_are_those_of_embed(tmp_path: Path, bilm: EmbeddingBiLM) -> None:
