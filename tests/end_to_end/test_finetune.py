@@ -311,7 +311,7 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
     assert domain.run("export-hdf5", "whole", "options.json", "weights.hdf5").status == 0
     settings = ("batch_size=8", "unroll_steps=10", "negatives=64")
     ended = domain.run(
-        *finetune("weights.hdf5", "published", "--options", "options.json", "--original", "text", "--epochs", "0.1"),
+        *finetune("weights.hdf5", "published", "--options", "options.json", "--epochs", "0.1"),
         *(f"--config.train.{setting}" for setting in settings),
         "--config.finetune.softmax_epochs=0.1",
     )
@@ -325,7 +325,6 @@ def test_published_weights_get_a_softmax_first(domain: Commands, whole: Path) ->
     assert of_softmax["after"]["domain"]["average"] < of_softmax["before"]["domain"]["average"]
     # "before fine-tuning" is measured after the fit
     assert result["before"]["domain"] == pytest.approx(of_softmax["after"]["domain"], rel=1e-5)
-    assert result["before"]["original"]["average"] > 1 and result["after"]["original"] != result["before"]["original"]
     params, info = bilm_of(run)
     assert info["finetuned_from"] == fitted_info
     assert not all(same(params[path], before[path]) for path in before if path.startswith("forward/"))

@@ -161,8 +161,7 @@ def test_longer_run_equals_one_that_was_meant_to_be_so_long(commands: Commands, 
     run = tmp_path / "run"
     outside = commands.refuse_pretrain(run, "--config.train.steps=55", "--config.train.profile=(50, 10)")
     assert "config.train.profile: expected" in outside and "within the 55 steps of the run, got (50, 10)" in outside
-    assert commands.pretrain(run, "--config.train.steps=55", "--config.train.profile=(53, 2)").status == 0
-    assert len(list((run / "profile" / "process_0").rglob("*.xplane.pb"))) == 1
+    assert commands.pretrain(run, "--config.train.steps=55").status == 0
     assert json.loads((run / "result.json").read_text())["steps"] == 55
     shorter = commands.pretrain(run, "--config.train.steps=30")
     assert "55" in shorter.complaint and "30" in shorter.complaint and "longer" in shorter.complaint

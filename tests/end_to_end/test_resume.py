@@ -75,6 +75,7 @@ def test_after_sigterm(commands: Commands, half: Path, whole: Path) -> None:
     assert_same_losses(half, whole, stopped_at=stopped_at)
 
 
+@pytest.mark.slow
 def test_ctrl_c(commands: Commands, tmp_path: Path) -> None:
     """The run is saved by time alone, which here is at every step."""
     run = tmp_path / "run"
@@ -124,8 +125,6 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
     step, rest = half_written.name.split(".", 1)  # one more line, as after a stop at a step that is not saved again
     shutil.copytree(half_written, half_written.with_name(f"{int(step) + 1}.{rest}"))
 
-    third = steps_trained(run) + chance.randrange(3, 9)
-    killed(commands, run, lambda: steps_trained(run) >= third, delay=chance.uniform(0.001, 0.05))
     newest = checkpoint_steps(run)[-1]
     ended = resume(commands, run, whole)
     assert f"resuming from the checkpoint of step {newest}\n" in ended.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.fuzz.command_line import Counts, all_cases, check, commands, few_cases, options_of
 
-CASES = 60
+CASES = 40
 
 
 def test_every_mistake_is_one_line(things: Path, tmp_path: Path) -> None:

@@ -189,8 +189,8 @@ def test_workers_and_compression_do_not_change_the_result(tmp_path: Path) -> Non
         (tmp_path / suffix).mkdir()
         rng = np.random.default_rng(0)
         for k in range(3):
-            words = rng.zipf(1.3, 300_000).clip(0, 30_000).astype("U6")
-            text = "\n".join(" ".join(line) for line in np.split(words, 12_000)).encode()
+            words = rng.zipf(1.3, 100_000).clip(0, 30_000).astype("U6")
+            text = "\n".join(" ".join(line) for line in np.split(words, 4_000)).encode()
             (tmp_path / suffix / f"{k}.txt{'.gz' * i}").write_bytes(gzip.compress(text, 1) if i else text)
     settings: dict[str, Any] = {"text": TextOptions("lines"), "heldout_fraction": 0.2, "progress": False}
     one = prepare([str(tmp_path / "plain")], tmp_path / "one", PrepareOptions(workers=1, **settings))

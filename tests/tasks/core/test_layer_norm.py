@@ -19,7 +19,10 @@ SENTENCES = [["Ann", "is", "good"], ["Bob", "is", "plain"], ["Zoë", "is", "awfu
 
 @pytest.mark.parametrize(
     ("norm", "layers"),
-    [("tokens", "all"), pytest.param("tokens", "top", marks=pytest.mark.slow), ("without_bos_eos", "all")],
+    [
+        ("tokens", "all"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("tokens", "top"), ("without_bos_eos", "all"))),
+    ],
 )
 def test_predictions_alone_in_a_batch_and_in_another_order(norm: str, layers: str, tmp_path: Path) -> None:
     write_problem(tmp_path)
