@@ -37,8 +37,7 @@ class Table(NamedTuple):
         return {name: row[column] for name, row in self.rows.items() if column < len(row)}
 
 
-# The layer norms with which the rows of a task were also trained.
-NORMS = {"snli": ("+tokens", "+batch")}
+NORMS = {"snli": ("+tokens", "+batch")}  # layer norms with which the rows of a task were also trained
 SYSTEMS = {"baseline": "none", "ELMo": "all"}
 TASKS = ("squad", "snli", "srl", "coref", "ner", "sst")
 SHARES = {"100%": "", "10%": "+tenth", "1%": "+hundredth", "0.1%": "+thousandth"}
@@ -213,6 +212,7 @@ def part_of(table: Table, conditions: Mapping[str, Numbers]) -> str:
 
 
 def norm_of(row: Numbers) -> str:
+    """Returns the layer norm that a row has; bilm-tf's norm over a batch leaves one layer alone as it is."""
     settings = dict(setting.split("=", 1) for setting in row.get("settings", ()))
     norm = str(row.get("layer_norm", settings.get("elmo.layer_norm", "none")))
     return norm if norm == "tokens" or settings.get("elmo.layers", "all") == "all" else "none"
