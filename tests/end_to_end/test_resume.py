@@ -119,8 +119,8 @@ def test_kills(commands: Commands, whole: Path, tmp_path: Path) -> None:
     killed(commands, run, lambda: steps_trained(run) >= first, delay=chance.uniform(0.001, 0.05))
     assert steps_trained(run) < STEPS
 
-    later = checkpoint_steps(run)[-1] + 20 if checkpoint_steps(run) else 20
-    killed(commands, run, lambda: being_saved(run) and steps_trained(run) >= later)
+    later = max([0, *checkpoint_steps(run)]) + 20
+    killed(commands, run, lambda: being_saved(run) and checkpoint_steps(run) != [] and steps_trained(run) >= later)
     half_written = next((run / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
     step, rest = half_written.name.split(".", 1)  # one more line, as after a stop at a step that is not saved again
     shutil.copytree(half_written, half_written.with_name(f"{int(step) + 1}.{rest}"))
