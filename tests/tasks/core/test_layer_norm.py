@@ -1,4 +1,4 @@
-"""A sentence has the same prediction in any company, if each vector is normalized by itself."""
+"""A sentence has the same prediction in any company, unless its vectors are normalized over the batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SENTENCES = [["Ann", "is", "good"], ["Bob", "is", "plain"], ["Zoë", "is", "awfu
     ("norm", "layers"),
     [
         ("tokens", "all"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("tokens", "top"), ("without_bos_eos", "all"))),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("none", "all"), ("tokens", "top"), ("without_bos_eos", "all"))
+        ),
     ],
 )
 def test_predictions_alone_in_a_batch_and_in_another_order(norm: str, layers: str, tmp_path: Path) -> None:
@@ -37,7 +40,7 @@ def test_predictions_alone_in_a_batch_and_in_another_order(norm: str, layers: st
     together = probabilities(SENTENCES)
     alone = np.concatenate([probabilities([sentence]) for sentence in SENTENCES])
     turned = probabilities(SENTENCES[::-1])[::-1]
-    if norm == "tokens":
+    if norm != "without_bos_eos":
         np.testing.assert_allclose(alone, together, atol=2e-5)
     else:  # what bilm-tf's norm of the batch does
         assert np.abs(alone - together).max() > 2e-4
