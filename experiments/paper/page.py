@@ -35,6 +35,7 @@ TUNED = Table(
     "dev",
     tuple(FINE_TUNED),
     {"frozen": ("all",), "fine-tuned": ("tuned",), "trained": ("trained",)},
+    batch=("snli",),
 )
 STYLES: dict[str, dict[str, Any]] = {
     "baseline": {"color": "0.45", "ls": "--", "marker": "s"},
@@ -80,24 +81,18 @@ def rows_of(name: str, by_task: Measured) -> str:
         for label in table.rows:
             cells.append([f"{label}, models together"])
             for task, rows in by_task.items():
+                paper = "{} ({})".format(*ENSEMBLES[task]) if label == "ELMo" and task in ENSEMBLES else "–"
                 row = rows.get(label, {})
-                together = (
-                    f"{row['ensemble']['test'][row['metric']]:.2f} ({len(row['seeds'])})" if "ensemble" in row else "–"
-                )
-                cells[-1] += [
-                    "{} ({})".format(*ENSEMBLES[task]) if label == "ELMo" and task in ENSEMBLES else "–",
-                    together,
-                ]
+                score = f"{row['ensemble']['test'][row['metric']]:.2f}" if "ensemble" in row else ""
+                cells[-1] += [paper, f"{score} ({len(row['seeds'])})" if score else "–"]
     columns = [list(column) for column in zip(*cells, strict=True)]
     return f"**{table.title}** (F1 or accuracy on {table.part})\n\n{lines(columns)}"
 
 
 def shares(by_task: Measured) -> str:
-    cells = [["", *by_task]]
-    cells += [
-        [label, *(value(rows.get(label), "dev") for rows in by_task.values())] for label in TABLES["figure1"].rows
-    ]
-    text = f"**{TABLES['figure1'].title}** (F1 or accuracy on dev)\n\n{lines(cells)}"
+    title, _, _, labels, *_ = TABLES["figure1"]
+    cells = [[label, *(value(rows.get(label), "dev") for rows in by_task.values())] for label in labels]
+    text = f"**{title}** (F1 or accuracy on dev)\n\n{lines([['', *by_task], *cells])}"
     plot = "\n\n![Figure 1: dev scores over the share of the training examples](plots/figure1.png)"
     return text + plot * any(len(rows) > len(SYSTEMS) for rows in by_task.values())
 

@@ -15,7 +15,7 @@ from elmo_jax.config import ModelConfig
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.embedding.bilm import EmbeddingBiLM, load_bilm
 from elmo_jax.errors import UserError
-from elmo_jax.files import digest_of, listed, read_checksummed_json, write_checksummed_json
+from elmo_jax.files import digest_of, listed, read_checksummed_json, write_checksummed_json, write_json
 from elmo_jax.runs.result import plot
 from elmo_jax.tasks.core.elmo_vectors import LayerCache, make, unpack_layers
 
@@ -115,12 +115,13 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def draw_layers(path: Path, panels: Mapping[str, Mapping[str, Bars]]) -> None:
-    """Draws the score of each layer of each biLM, or of the paper, with one panel per experiment, by its title."""
+def draw_layers(path: Path, panels: Mapping[str, Mapping[str, Bars]], numbers: Any) -> None:
+    """Draws the score of each layer, in a panel per experiment by its title, and writes all numbers next to it."""
+    write_json(path.with_suffix(".json"), numbers)
     with plot(epath.Path(path), 4.5 * len(panels), 3.8) as figure:
         for axes, title in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw_panel(axes, title, panels[title])
-    print(f"\nplot  {path}")
+    print(f"\nplot  {path}\ndata  {path.with_suffix('.json')}")
 
 
 def _draw_panel(axes: Any, title: str, lines: Mapping[str, Bars]) -> None:

@@ -198,15 +198,15 @@ def experiment(options: argparse.Namespace) -> None:
             for treebank in treebanks
         ]
     panels: dict[str, dict[str, Any]] = {}
-    for treebank in treebanks:
-        measured = {model.name: run(model, treebank, options, recipe, seeds) for model in models}
+    trained = [{model.name: run(model, data, options, recipe, seeds) for model in models} for data in treebanks]
+    for treebank, measured in zip(treebanks, trained, strict=True):
         for column in treebank:
             of_models = {model: of_model[column] for model, of_model in measured.items()}
             print(f"\n{report(column, of_models)}")
             paper = {"paper": [(value, value, value) for value in PAPER.values()]} if column == "PTB" else {}
             lines = {model: bars(of_model) for model, of_model in of_models.items()}
             panels[f"tags, {column}, accuracy (Table 6)"] = {**paper, **lines}
-    draw_layers(options.out / "table6.png", panels)
+    draw_layers(options.out / "table6.png", panels, trained)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,7 +56,7 @@ def test_the_plot_has_a_panel_per_experiment(tmp_path: Path) -> None:
         "tags": {"a": [(90.0, 89.9, 90.1)] * 3},
     }
     for number in (1, 2):
-        draw_layers(tmp_path / f"{number}.png", dict(list(panels.items())[:number]))  # type: ignore[arg-type]
+        draw_layers(tmp_path / f"{number}.png", dict(list(panels.items())[:number]), [])  # type: ignore[arg-type]
     plots = [(tmp_path / f"{number}.png").read_bytes() for number in (1, 2)]
     width = [int.from_bytes(plot[16:20], "big") for plot in plots]
     assert plots[0].startswith(b"\x89PNG") and width[1] == 2 * width[0]

@@ -104,6 +104,8 @@ def test_table_5(folder: Path) -> None:
         assert re.search(rf"^biLM, second layer +69\.0 .*{pooled[2]:.2f} \[", printed, re.MULTILINE)
     assert re.search(r"^second layer - first layer +\+1\.6 +[+-]\d+\.\d\d \[", printed, re.MULTILINE)
     assert (folder / "out" / "table5.png").read_bytes().startswith(b"\x89PNG")
+    written = json.loads((folder / "out" / "table5.json").read_text())
+    assert written.keys() == {"one", "other"} and list(written.values()) == [entry["result"] for entry in entries]
 
 
 def test_table_6(folder: Path) -> None:
@@ -121,6 +123,9 @@ def test_table_6(folder: Path) -> None:
     assert re.search(r"^biLM, first layer +97\.3 +\d+\.\d\d ± ", printed, re.MULTILINE)
     assert re.search(r"^first layer - second layer +\+0\.5 +[+-]\d+\.\d\d ± ", printed, re.MULTILINE)
     assert (folder / "out" / "table6.png").read_bytes().startswith(b"\x89PNG")
+    written = [treebank["other"] for treebank in json.loads((folder / "out" / "table6.json").read_text())]
+    assert [list(columns) for columns in written] == [["EWT XPOS", "EWT UPOS"], ["PTB"]]
+    assert written[0]["EWT XPOS"]["biLM, token layer"] == [entry["result"] for entry in entries[:2]]
 
 
 @pytest.mark.parametrize(
