@@ -34,11 +34,12 @@ class Document:
     sentences: list[list[str]]
     speakers: list[list[str]]  # of each word
     clusters: list[list[Mention]]  # in the order of the text, also within a cluster; no mention is in two
+    key: str = ""  # `doc_key` of e2e-coref
 
     @property
     def id(self) -> str:
         """What names the part in a file; empty for a document without a name."""
-        return f"({self.name}); part {self.part}" if self.name else ""
+        return self.key or (f"({self.name}); part {self.part}" if self.name else "")
 
 
 def read(path: Path, singletons: Singletons = "keep") -> list[Document]:
@@ -134,11 +135,12 @@ def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
     if not _nested(clusters, 3, int) or not all(len(m) == 2 and 0 <= m[0] <= m[1] < words for c in clusters for m in c):
         expected = f"expected lists of [first, last] word, from 0 to {words - 1}"
         raise error_at(path, line.number, f"'clusters': {expected}")
-    match = _KEY.fullmatch(str(value.get("doc_key", "")))
+    key = str(value.get("doc_key", ""))
+    match = _KEY.fullmatch(key)
     # The part is spelled as in CoNLL-2012, whose official scorer compares the spellings.
-    name, part = (match[1], f"{int(match[2]):03}") if match else (str(value.get("doc_key", "")), "0")
+    name, part = (match[1], f"{int(match[2]):03}") if match else (key, "0")
     mentions = [[(first, last) for first, last in cluster] for cluster in clusters]
-    return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons))
+    return Document(name, part, _genre(name), sentences, speakers, clustered(mentions, singletons), key)
 
 
 def _nested(value: Any, depth: int, kind: type) -> bool:

@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,7 +84,8 @@ def without_backslashes(word: str) -> str:
 
 Quoting = Literal["none", "csv"]  # of tab-separated files; those with commas always have quotes
 _ESCAPED = re.compile(r'"([^"]|"")*""([^"]|"")*"')
-SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (*JSON_LINES, ".csv", ".tsv")
 
 
 def suffix_of(source: str | Path) -> str:
@@ -92,17 +93,20 @@ def suffix_of(source: str | Path) -> str:
     return without_suffix(Path(source)).suffix.lower()
 
 
-def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(
+    path: Path, quoting: Quoting, columns: Sequence[str] = (), header: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the number of the first line of each record, and its fields by name.
 
     Args:
       path: JSON lines (`.jsonl`, `.ndjson`), a table with commas (`.csv`), or one with tabs (any other name).
       quoting: "csv" if cells of a table with tabs may be in double quotes, with double quotes inside them doubled.
-      columns: the names of the columns of a table whose first row has none of them; without any, the first row always
-        has the names.
+      columns: the names of the columns of a table whose first row has none of `header` or, by default, of them; without
+        any, the first row always has the names.
+      header: the names by which a first row is known to have names.
     """
     suffix = suffix_of(path)
-    if suffix in (".jsonl", ".ndjson"):
+    if suffix in JSON_LINES:
         for number, text in read_lines(path):
             if not is_blank(text):
                 record = read_json(path, text, number)
@@ -114,7 +118,7 @@ def read_records(path: Path, quoting: Quoting, columns: Sequence[str] = ()) -> I
     escaped = 0
     for number, row in _rows(path, "," if suffix == ".csv" else "\t", suffix == ".csv" or quoting == "csv"):
         if not names:
-            has_names = not columns or not {cell.strip() for cell in row}.isdisjoint(columns)
+            has_names = not columns or not {cell.strip() for cell in row}.isdisjoint(header or columns)
             names = [cell.strip() for cell in row] if has_names else list(columns)
             name, uses = Counter(names).most_common(1)[0]
             if uses > 1:

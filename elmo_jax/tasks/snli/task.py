@@ -22,7 +22,7 @@ from elmo_jax.settings import fraction, setting
 from elmo_jax.tasks.core.classification import ClassificationTask, ClassifiedTexts
 from elmo_jax.tasks.core.config import TaskDataConfig
 from elmo_jax.tasks.core.task import Embedded, Splitter, TaskOutput, TfdsExamples, Use, report
-from elmo_jax.tasks.formats.lines import Quoting, read_records, unescape
+from elmo_jax.tasks.formats.lines import JSON_LINES, Quoting, read_records, suffix_of, unescape
 from elmo_jax.tasks.layers import dense
 from elmo_jax.tasks.layers.recurrent import BiLSTM
 from elmo_jax.text_files import error_at, read_lines
@@ -110,6 +110,8 @@ class ESIM(nn.Module):
 
 
 LABELS = ("entailment", "neutral", "contradiction")
+_FIELDS = ("gold_label", "sentence1", "sentence2")
+_OTHER_NAMES = {"label": "gold_label", "premise": "sentence1", "hypothesis": "sentence2"}
 _WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
 _PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
@@ -119,10 +121,11 @@ Row = tuple[int, str, str, tuple[list[str], ...]]  # the number of a line, id, l
 def read(path: Path, quoting: Quoting = "none", language: str = "en", annotated: bool = True) -> list[ClassifiedTexts]:
     """Reads pairs from JSON lines, as SNLI was published, a table (`lines.read_records`), or three parallel files.
 
-    The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`. A
-    table without a header has the columns label, premise and hypothesis. The words are the leaves of
-    `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with bracket names and quotes as
-    `lines.unescape` maps them. Sentences without parses are split into words like running text for pretraining.
+    The fields are `gold_label`, either the two binary parses or `sentence1` and `sentence2`, and, if known, `pairID`;
+    the names `label`, `premise` and `hypothesis` are read too. A table without a header has these three columns. The
+    words are the leaves of `sentence1_binary_parse` and `sentence2_binary_parse` (original: the ESIM program), with
+    bracket names and quotes as `lines.unescape` maps them. Sentences without parses are split into words like running
+    text for pretraining.
 
     The lines of `labels.PART`, `s1.PART` and `s2.PART` belong together, the layout of SNLI in e-SNLI and InferSent.
     Each has a label or a tokenized sentence, to which `lines.unescape` is applied. Labels of records that need not be
@@ -147,8 +150,12 @@ def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> It
     # Most premises of SNLI occur three times.
     tokens = functools.cache(functools.partial(tokenize, language=language))
     leaves = functools.cache(lambda parse: [unescape(piece) for piece in split_words(parse) if piece not in ("(", ")")])
-    for number, record in read_records(path, quoting, ("gold_label", "sentence1", "sentence2")):
+    for number, fields in read_records(path, quoting, _FIELDS, header=(*_FIELDS, "premise", "hypothesis")):
+        record = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()} | fields
         if not annotated:
+            if number == 1 and suffix_of(path) not in JSON_LINES and fields["gold_label"] not in (*LABELS, "-", ""):
+                expected = f"columns with the names {', '.join(_FIELDS)}, or a label first"
+                raise error_at(path, 1, f"expected {expected}, found {fields['gold_label']!r}")
             record = {**record, "gold_label": ""}
         suffix, split = "", tokens
         if "sentence1_binary_parse" in record and "sentence2_binary_parse" in record:
@@ -158,7 +165,8 @@ def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> It
             if not isinstance(record.get(name), str):
                 raise error_at(path, number, f"expected a string {name!r}, found {record.get(name)!r}")
         label, *texts = (record[name] for name in names)
-        yield number, str(record.get("pairID", "")), label.strip(), tuple(map(split, texts))
+        pair = record.get("pairID")
+        yield number, "" if pair is None else str(pair), label.strip(), tuple(map(split, texts))
 
 
 def _parallel(labels: Path) -> Iterator[Row]:

@@ -162,6 +162,8 @@ def _example(
     tokens = tokenize(_field(path, question, "question", str, where)).words
     if not tokens:
         raise UserError(f"{path}, {where}: the question {name!r} has no words")
+    if not about.tokens.words:
+        raise UserError(f"{path}, {where}: the paragraph of the question {name!r} has no words")
     if missing == "unknown":
         return Example(name, about, tokens, [], (0, 0))
     answers = _field(path, question, "answers", list, where)

@@ -18,9 +18,10 @@ LINE = {
 def test_json_lines(tmp_path):
     path = write(tmp_path, json.dumps(LINE) + "\n\n" + json.dumps({"sentences": [["x"]], "doc_key": "d"}) + "\n")
     assert read_json_lines(path, "drop") == [
-        Document("nw/a_0001", "002", "nw", LINE["sentences"], LINE["speakers"], [[(2, 3), (4, 4)]]),
-        Document("d", "0", None, [["x"]], [["-"]], []),
+        Document("nw/a_0001", "002", "nw", LINE["sentences"], LINE["speakers"], [[(2, 3), (4, 4)]], "nw/a_0001_2"),
+        Document("d", "0", None, [["x"]], [["-"]], [], "d"),
     ]
+    assert [document.id for document in read_json_lines(path)] == ["nw/a_0001_2", "d"]
     assert read_json_lines(path)[0].clusters == [[(0, 0)], [(2, 3), (4, 4)]]
 
 

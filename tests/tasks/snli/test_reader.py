@@ -69,6 +69,29 @@ def test_tab_file_with_header(tmp_path):
     assert read(path) == [ClassifiedTexts((["It", "ran", "."], ["Yes"]), "neutral")]
 
 
+@pytest.mark.parametrize("annotated", [True, False])
+def test_names_of_other_copies_of_snli(tmp_path, annotated):
+    pairs = [ClassifiedTexts((["It", "ran"], ["Yes"]), "neutral" if annotated else "")]
+    assert (
+        read(write(tmp_path, "label,premise,hypothesis\nneutral,It ran,Yes\n", "a.csv"), annotated=annotated) == pairs
+    )
+    assert (
+        read(write(tmp_path, "premise,hypothesis,label\nIt ran,Yes,neutral\n", "b.csv"), annotated=annotated) == pairs
+    )
+    record = {"premise": "It ran", "hypothesis": "Yes", "label": "neutral", "pairID": None}
+    assert read(write(tmp_path, json.dumps(record), "c.jsonl"), annotated=annotated) == pairs
+
+
+def test_a_header_of_unknown_names_is_no_pair_to_predict(tmp_path):
+    path = write(tmp_path, "text_a\ttext_b\tclass\nIt ran\tYes\tneutral\n")
+    expected = (
+        "line 1: expected columns with the names gold_label, sentence1, sentence2, or a label first, found 'text_a'"
+    )
+    assert message(read, path, annotated=False) == expected
+    for label in ("", "-", "neutral"):
+        assert len(read(write(tmp_path, f"{label}\tIt ran\tYes\n"), annotated=False)) == 1
+
+
 def test_tab_file_of_snli_has_parses(tmp_path):
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1\tsentence2\n"
     path = write(tmp_path, header + "neutral\t( It ran )\tYes\tx\ty\n")

@@ -134,6 +134,14 @@ def test_fields_that_are_not_as_they_should_be(tmp_path, change, expected):
     assert message(read, path) == f"data[0].paragraphs[0].qas[0]{expected}"
 
 
+@pytest.mark.parametrize("missing", ["error", "unknown"])
+def test_a_paragraph_without_words(tmp_path, missing):
+    value = squad(question())
+    value["data"][0]["paragraphs"][0]["context"] = " \n"
+    actual = message(read, write(tmp_path, json.dumps(value)), missing)
+    assert actual == "data[0].paragraphs[0].qas[0]: the paragraph of the question 'q' has no words"
+
+
 def test_files_that_are_not_squad(tmp_path):
     assert message(read, write(tmp_path, "[]")) == "data: expected a list, found 'None'"
     assert message(read, write(tmp_path, '{"data": [1]}')) == "data[0].title: expected a string, found 'None'"
