@@ -12,15 +12,23 @@ class UserError(Exception):
     """
 
 
-class PeerLost(Exception):
-    """Another process of the run is lost, so this one cannot continue; a new launch of all processes can.
+class TryAgain(Exception):
+    """Something outside of this process failed, such as a bucket that did not answer; a new launch can continue.
 
     The command line prints the message and exits with status `TRY_AGAIN`.
     """
 
 
+class PeerLost(TryAgain):
+    """Another process of the run is lost, so this one cannot continue; a new launch of all processes can."""
+
+
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a restart may succeed, whereas status 2 says that it would not
 ERROR_NUMBER = re.compile(r"os_error_code='(\d+)'")  # that of the operating system, in messages of TensorStore
+# The codes of gRPC and HTTP with which a service says that it cannot answer now, and the names of a lost connection.
+_UNAVAILABLE = re.compile(
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|\b(429|50[0234])\b|[Tt]ime(d |-)?out|[Cc]onnect(ion|or)"
+)
 _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -62,10 +70,19 @@ def of_machine(error: BaseException) -> str | None:
     return None
 
 
+def is_of_service(error: BaseException) -> bool:
+    """Returns whether an error is that of a service, such as a bucket's, that may answer if it is asked again."""
+    if ERROR_NUMBER.search(str(error)):  # of a disk
+        return False
+    return isinstance(error, ConnectionError | TimeoutError) or bool(
+        not getattr(error, "errno", None) and _UNAVAILABLE.search(f"{type(error).__name__}: {error}")
+    )
+
+
 def exit_status(error: BaseException) -> int:
     """Returns the command's exit status for the exception that ended it."""
     if isinstance(error, UserError) or of_machine(error):
         return 2
-    if isinstance(error, PeerLost):
+    if isinstance(error, TryAgain):
         return TRY_AGAIN
     return 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from elmo_jax import files
 from elmo_jax.checkpoints import failures, manifest, trees
 from elmo_jax.distributed.collectives import broadcast_from_primary, is_primary
-from elmo_jax.errors import PeerLost, UserError, reason_of
+from elmo_jax.errors import PeerLost, TryAgain, UserError, is_of_service, reason_of
 
 _log = logging.getLogger(__name__)
 _ASIDE = ".damaged"
@@ -94,14 +94,15 @@ class Checkpoints:
                 manager.save(step, args=ocp.args.PyTreeSave(trees.named(state)))
         except Exception as error:
             failure = self._failure(error)
-            if not failures.is_of_storage(error):
+            if not failures.is_of_storage(error) and not isinstance(failure, TryAgain):
                 raise
             raise failure from error
 
     def wait(self) -> None:
         """Waits until the save in progress, if there is one, is complete on the disk.
 
-        Raises `UserError` if it failed, and `PeerLost` if another process has not written its part.
+        Raises `UserError` if it failed, `PeerLost` if another process has not written its part, and `TryAgain` if a
+        bucket did not answer.
         """
         if self._saving is None or self._manager is None:
             return
@@ -245,7 +246,7 @@ class Checkpoints:
         self._known.add(step)
         return state
 
-    def _failure(self, error: Exception) -> UserError:
+    def _failure(self, error: Exception) -> UserError | TryAgain:
         """Returns the error for a failed save, and deletes its files, which may be what fills the disk."""
         assert self._saving is not None
         step = self._saving[0]
@@ -258,7 +259,8 @@ class Checkpoints:
                     path.rmtree()
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
-        return UserError(f"{self._directory}: step {step} could not be saved: {reason_of(error)}; {last}")
+        what = f"{self._directory}: step {step} could not be saved: {reason_of(error)}; {last}"
+        return TryAgain(what) if is_of_service(error) else UserError(what)
 
     def _clear_aside(self, step: int) -> None:
         for name in manifest.names_in(self._directory):

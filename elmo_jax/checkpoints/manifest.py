@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from etils import epath
 
 from elmo_jax.errors import UserError
-from elmo_jax.files import read_checksummed_json, write_checksummed_json
+from elmo_jax.files import in_bucket, read_checksummed_json, write_checksummed_json
 
 NAME = "manifest.json"
 _BLOCK = 1 << 22  # the number of bytes read at a time
@@ -60,8 +60,13 @@ def names_in(directory: epath.Path) -> list[str]:
 
 
 def steps_in(directory: epath.Path) -> list[int]:
-    """Returns the steps that have a folder, in ascending order and without verification."""
-    return sorted(int(name) for name in names_in(directory) if name.isdecimal())
+    """Returns the steps that have a folder, in ascending order and without verification.
+
+    In a bucket, where Orbax writes a step under its final name, a step without a manifest is being written, or its
+    process was killed; Orbax deletes such a step before the next save.
+    """
+    steps = sorted(int(name) for name in names_in(directory) if name.isdecimal())
+    return [step for step in steps if (directory / str(step) / NAME).exists()] if in_bucket(directory) else steps
 
 
 def trained_since(run: epath.Path, step: int) -> int | None:

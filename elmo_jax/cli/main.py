@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from elmo_jax.distributed.cpu import keep_freed_memory
 from elmo_jax.environment import cache_folder, keep_compiled_programs
-from elmo_jax.errors import PeerLost, UserError, exit_status, of_machine
+from elmo_jax.errors import TryAgain, UserError, exit_status, of_machine
 from elmo_jax.interrupts import end_of_command, end_on_interrupt, kept
 from elmo_jax.version import __version__
 
@@ -39,8 +39,8 @@ _NOT_UTF8 = "" if _ENCODING == "utf-8" else f"the locale's encoding is {_ENCODIN
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command with some arguments; unless given, with those of this process, which then ends at a signal.
 
-    Returns the exit status: 0 for success, 2 for a mistake of the user, 75 if another process was lost, and 128 plus
-    the number of the signal that stopped a run.
+    Returns the exit status: 0 for success, 2 for a mistake of the user, 75 if another process was lost or a bucket did
+    not answer, and 128 plus the number of the signal that stopped a run.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread
@@ -72,7 +72,7 @@ def _run(arguments: Sequence[str], check_flags: bool = False) -> int:
                 _check_address_space()
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
         return int(options.run(options))
-    except (UserError, PeerLost, KeyboardInterrupt) as error:
+    except (UserError, TryAgain, KeyboardInterrupt) as error:
         _complain(one_line(str(error)) or f"interrupted{kept()}")
         return exit_status(error)
     except BrokenPipeError:  # the reader of the output, such as head, has ended

@@ -26,7 +26,7 @@ from typing import Any
 from etils import epath
 
 from elmo_jax.distributed.collectives import is_primary, raise_on_all
-from elmo_jax.errors import UserError, reason_of
+from elmo_jax.errors import TryAgain, UserError, is_of_service, reason_of
 from elmo_jax.files import in_bucket, try_flock
 from elmo_jax.interrupts import leave
 
@@ -66,12 +66,17 @@ class Holder:
 
 @contextlib.contextmanager
 def store_errors(workdir: epath.Path) -> Iterator[None]:
-    """A context that turns the errors of a bucket's client, and those of the file system, into a `UserError`."""
+    """A context that turns the errors of a bucket's client, and those of the file system, into a `UserError`.
+
+    If the bucket may answer when it is asked again, it is a `TryAgain`.
+    """
     try:
         yield
     except Exception as error:  # the clients of object stores raise exceptions of any kind
         if isinstance(error, UserError) or not (in_bucket(workdir) or isinstance(error, OSError)):
             raise
+        if in_bucket(workdir) and is_of_service(error):
+            raise TryAgain(f"{workdir}: does not answer ({reason_of(error)}); the same launch continues") from error
         hint = "; is there such a bucket, and may you write to it?" if in_bucket(workdir) else ""
         raise UserError(f"{workdir}: cannot be read and written ({reason_of(error)}){hint}") from error
 

@@ -16,7 +16,7 @@ import pytest
 
 from elmo_jax.checkpoints import manifest
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.errors import UserError
+from elmo_jax.errors import TryAgain, UserError
 from tests.checkpoints.states import HERE, P, State, abstract, assert_equal, restored, saved, state
 from tests.end_to_end.commands import Commands, Forked, wait
 
@@ -183,3 +183,46 @@ def test_any_number_of_devices_restores_what_another_saved(tmp_path: Path) -> No
     actual, step = restored(tmp_path)  # 2 -> this process
     assert step == 3
     assert_equal(actual, state(3))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("UNAVAILABLE: Error writing gs://bucket/run: HTTP response code: 503"), TryAgain),
+        (ConnectionResetError(104, "Connection reset by peer"), TryAgain),
+        (ValueError("RESOURCE_EXHAUSTED: write timed out [os_error_code='28']"), UserError),
+        (PermissionError(13, "Permission denied"), UserError),
+        (ValueError("403: the account may not write to this bucket"), UserError),
+    ],
+)
+def test_a_bucket_that_does_not_answer_is_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state(1))
+    checkpoints.wait()
+    checkpoints.save(2, state(2))
+    assert checkpoints._manager is not None
+    checkpoints._manager.wait_until_finished()
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints._manager, "wait_until_finished", fail)
+        with pytest.raises(expected, match="step 2 could not be saved: .*; the last good checkpoint is"):
+            checkpoints.wait()
+    checkpoints.save(3, state(3))
+    checkpoints.close()
+    assert restored(tmp_path)[1] == 3
+
+
+def test_a_first_save_that_was_killed_in_a_bucket_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a bucket, Orbax writes a step under its final name; the manifest is the last of its files."""
+    (tmp_path / "37").mkdir()
+    (tmp_path / "37" / "_CHECKPOINT_METADATA").write_text("{}")
+    with pytest.raises(UserError, match="every checkpoint is damaged"):
+        Checkpoints(tmp_path).restore(abstract(state(0)))
+    monkeypatch.setattr(manifest, "in_bucket", lambda _: True)
+    assert Checkpoints(tmp_path).restore(abstract(state(0))) is None
+    assert Checkpoints(tmp_path).steps() == []
