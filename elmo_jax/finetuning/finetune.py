@@ -79,7 +79,7 @@ def finetune(
             check_usable(workdir)
             _recorded(workdir)  # refuses the folder of a pretraining before anything is written there
     with locked(workdir):
-        corpus = _by_first(lambda: _corpus(text, workdir, source, config))
+        corpus = _by_first(lambda: _corpus(text, workdir, source, config), text.sources, workdir / "corpus")
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=str(corpus.path)))
         if number := config.finetune.evaluations:
             epoch = epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
@@ -93,7 +93,8 @@ def finetune(
             source = fitted
         other: Corpus | str | None = None
         if original is not None:
-            other = _by_first(lambda: _original(dataclasses.replace(text, sources=original), workdir, corpus))
+            originals = dataclasses.replace(text, sources=original)
+            other = _by_first(lambda: _original(originals, workdir, corpus), original, workdir / "original")
         with raise_on_all():
             other = other or source.original()
             metadata = _provenance(workdir, source)
@@ -110,12 +111,12 @@ def finetune(
         return launch(recipe, config, corpus, workdir, title, metadata)
 
 
-def _by_first(prepared: Callable[[], Corpus]) -> Corpus:
-    """Returns the corpus that process 0 prepares, and that the other processes then open."""
+def _by_first(prepared: Callable[[], Corpus], sources: Sequence[str], folder: epath.Path) -> Corpus:
+    """Returns the corpus that process 0 prepares, and that the other processes, without its text, then open."""
     with raise_on_all():
         corpus = prepared() if is_primary() else None
     with raise_on_all():
-        return corpus or prepared()
+        return corpus or Corpus.find(sources) or Corpus.open(folder, to_train=False)
 
 
 def _describe(source: SourceModel, config: Config, corpus: Corpus) -> None:

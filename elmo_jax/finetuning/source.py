@@ -37,7 +37,7 @@ class SourceModel:
     def settings(self, adam: bool = False) -> Config:
         """Returns the defaults of fine-tuning for one epoch, with the settings of a training step that fit the model.
 
-        For `adam` in place of a checkpoint's Adagrad, the rate of the checkpoint remains that of the softmax.
+        For `adam` in place of the model's Adagrad, its rate remains that of the softmax.
         """
         values = {**self.bilm.info.get("settings", {}), "model": to_dict(self.bilm.config)}
         try:
@@ -46,9 +46,10 @@ class SourceModel:
             problem = f"its training settings cannot be used here ({error})"
             raise UserError(f"{self.name}: {problem}; give --config") from None
         train = {name: getattr(config.train, name) for name in OF_MODEL}
-        if adam and self.checkpoint:
-            old = config.train.optimizer
-            train["optimizer"] = dataclasses.replace(old, learning_rate=0.001, softmax_learning_rate=old.learning_rate)
+        old = config.train.optimizer
+        if adam and old.name == "adagrad":
+            softmax = old.softmax_learning_rate or old.learning_rate
+            train["optimizer"] = dataclasses.replace(old, learning_rate=0.001, softmax_learning_rate=softmax)
         return Config(
             model=config.model,
             train=TrainConfig(epochs=1.0, **train),

@@ -27,6 +27,17 @@ def test_text_is_not_prepared_into_a_bucket(monkeypatch, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
+def test_other_processes_open_what_the_first_has_prepared(monkeypatch, tmp_path):
+    """The text need not be where they run."""
+    (tmp_path / "text.txt").write_text("a house\n" * 200)
+    options = PrepareOptions(progress=False, workers=1)
+    prepared = prepare([str(tmp_path / "text.txt")], tmp_path / "corpus", options)
+    monkeypatch.setattr(finetune, "is_primary", lambda: False)
+    for sources in (["gone.txt"], [str(tmp_path / "corpus")]):
+        opened = finetune._by_first(lambda: pytest.fail("prepared again"), sources, epath.Path(tmp_path / "corpus"))
+        assert opened.fingerprint == prepared.fingerprint
+
+
 @pytest.mark.parametrize(("epochs", "warned"), [(3.0, False), (4.0, True)])
 def test_more_epochs_than_a_small_text_allows_are_warned_of(tmp_path, capsys, epochs, warned):
     (tmp_path / "text.txt").write_text("a house\n" * 2000)
