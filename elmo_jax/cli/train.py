@@ -2,11 +2,15 @@
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from elmo_jax.cli import options as shared
 from elmo_jax.cli.values import anywhere, check_distinct, downloaded, local, number, output, source, whole
 from elmo_jax.errors import UserError
 from elmo_jax.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from elmo_jax.config import Config
 
 
 def add_command(commands: shared.Commands) -> None:
@@ -82,8 +86,15 @@ def _pretrain(options: argparse.Namespace) -> int:
 
         # The processes are connected already, so that jax.device_count() in the file counts the devices of all of them.
         config = load_config(options.config, options.overrides)
+        _check_epochs(options, config)
         divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
         return print_summary(pretrain(config, workdir, name), workdir, table)
+
+
+def _check_epochs(options: argparse.Namespace, config: "Config") -> None:
+    if config.train.steps and any(override.startswith("--config.train.epochs=") for override in options.overrides):
+        what = f"has no effect, as config.train.steps is {config.train.steps}"
+        raise UserError(f"--config.train.epochs: {what}; set that to 0")
 
 
 def _finetune(options: argparse.Namespace) -> int:
@@ -107,6 +118,7 @@ def _finetune(options: argparse.Namespace) -> int:
             given = {override.split("=")[0] for override in options.overrides}
             if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
                 raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
+            _check_epochs(options, config)
             every, number = "--config.evaluation.every", config.finetune.evaluations
             if every in given and config.evaluation.every and number:
                 raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

@@ -152,6 +152,8 @@ def test_settings_that_another_makes_ineffective(
     assert "--epochs: --config.train.steps already says how long to train" in line
     line = complaint(*finetune("whole", tmp_path / "run", every))
     assert "--config.evaluation.every: has no effect, as config.finetune.evaluations is 4" in line
+    line = complaint(*finetune("whole", tmp_path / "run", steps, "--config.train.epochs=2"))
+    assert "--config.train.epochs: has no effect, as config.train.steps is 3; set that to 0" in line
     assert not (tmp_path / "run").exists()
 
 
