@@ -1,5 +1,6 @@
 """Reads the examples of a task from files or from a split of a TFDS dataset."""
 
+import itertools
 import os
 import re
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from elmo_jax.tasks.registry import import_object, one_line
 from elmo_jax.text_files import error_at, read_lines
 
 _PLACEHOLDERS = ("[WORD]", "_")  # of OntoNotes and PropBank, and of Universal Dependencies
+_BEGINNING = 10_000  # the number of words by which a script without spaces is recognized
 _ENOUGH_WORDS = 20  # in a text of this length, a word that makes up more than half is a placeholder
 _BRACKETED = re.compile(r"(.+)\[([^\[\]]*)\]")
 _SLICE = re.compile(r"(-?\d*):(-?\d*)")
@@ -83,7 +85,8 @@ def _check_words(source: str, rows: Sequence[Sequence[str]]) -> None:
         remedy = "the program that comes with the annotation, such as skeleton2conll or map_all_to_conll.py"
         problem = f"words are withheld, {counts[hidden]:,} of {counts.total():,} are {hidden!r}"
         raise UserError(f"{source}: {problem}; fill them in with {remedy}")
-    if is_unspaced(" ".join(counts), are_words=True):
+    beginning = itertools.islice(itertools.chain.from_iterable(rows), _BEGINNING)  # each use of a word counts
+    if is_unspaced(" ".join(beginning), are_words=True):
         raise UserError(f"{source}: {UNSPACED}")
 
 

@@ -70,6 +70,16 @@ def test_text_without_spaces_is_refused(tmp_path, name):
         read_source(task, config_of(task), str(path), "training")
 
 
+def test_words_without_spaces_may_be_long_if_they_are_rare(tmp_path):
+    """Most words of Thai text are short, and most of its different words are long."""
+    long = ["ประชาธิปไตย", "มหาวิทยาลัย", "กรุงเทพมหานคร"]
+    path = write(tmp_path, conllu([word for rare in long for word in ("ที่", "ไป", "ที่", rare, "ไป")]))
+    task = get_task("pos")
+    assert len(read_source(task, config_of(task), str(path), "training")) == 1
+    with pytest.raises(UserError, match="is in a script without spaces"):
+        read_source(task, config_of(task), str(write(tmp_path, conllu(long))), "training")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "data", "examples", "told"),
     [
