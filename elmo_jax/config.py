@@ -251,11 +251,6 @@ class Config:
                 f"{where}.train.optimizer.softmax_learning_rate: expected the learning rate of Adagrad for the softmax"
                 " rows (0.2 in bilm-tf), got 0; with optimizer 'adam' it does not default to learning_rate"
             )
-        if optimizer.name == "adam" and optimizer.learning_rate == OptimizerConfig.learning_rate:
-            raise UserError(
-                f"{where}.train.optimizer.learning_rate: expected one for Adam, such as 0.001, got 0.2, the default for"
-                " Adagrad"
-            )
 
 
 # Settings that may differ between two launches of one run, because none changes a step that both launches would make.

@@ -25,10 +25,14 @@ class PeerLost(TryAgain):
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: a restart may succeed, whereas status 2 says that it would not
 ERROR_NUMBER = re.compile(r"os_error_code='(\d+)'")  # that of the operating system, in messages of TensorStore
-# The codes of gRPC and HTTP with which a service says that it cannot answer now, and the names of a lost connection.
+# What the clients of buckets say of a service that does not answer now: codes of gRPC and HTTP, and lost connections.
 _UNAVAILABLE = re.compile(
-    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|\b(429|50[0234])\b|[Tt]ime(d |-)?out|[Cc]onnect(ion|or)"
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|(code: ?|, |^\w+: )(429|50[0234])\b|[Tt]ime(d )?out|[Dd]isconnected"
+    r"|(Client|Proxy|Connect\w*)(OS)?Error|[Cc]annot connect|[Cc]onnection (reset|refused|aborted)|unreachable"
+    r"|name resolution"
 )
+_FINAL = re.compile(r"os_error_code=|PERMISSION_DENIED|[Ff]orbidden|NOT_FOUND|FileNotFound|\b40[134]\b")
+_PLACE = re.compile(r"\[?tensorstore_spec=.*|gs://\S+|'[^']*'|\"[^\"]*\"", re.DOTALL)  # which may have any words
 _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -45,7 +49,7 @@ def of_machine(error: BaseException) -> str | None:
 
     Such are a full disk, a missing permission, too little memory of the host or of a device, and a missing backend.
     """
-    if isinstance(error, ConnectionError):  # the loss of a reader or of another process
+    if isinstance(error, ConnectionError | TryAgain):  # the loss of a reader, of another process or of a service
         return None
     # Before memory, since TensorStore calls a full disk RESOURCE_EXHAUSTED.
     if number := ERROR_NUMBER.search(str(error)):
@@ -71,18 +75,17 @@ def of_machine(error: BaseException) -> str | None:
 
 
 def is_of_service(error: BaseException) -> bool:
-    """Returns whether an error is that of a service, such as a bucket's, that may answer if it is asked again."""
-    if ERROR_NUMBER.search(str(error)):  # of a disk
+    """Returns whether an error of a bucket's client is that of a service that may answer if it is asked again."""
+    text = _PLACE.sub("", f"{type(error).__name__}: {error}")
+    if isinstance(error, FileNotFoundError | PermissionError) or ERROR_NUMBER.search(str(error)) or _FINAL.search(text):
         return False
-    return isinstance(error, ConnectionError | TimeoutError) or bool(
-        not getattr(error, "errno", None) and _UNAVAILABLE.search(f"{type(error).__name__}: {error}")
-    )
+    return isinstance(error, ConnectionError | TimeoutError) or _UNAVAILABLE.search(text) is not None
 
 
 def exit_status(error: BaseException) -> int:
     """Returns the command's exit status for the exception that ended it."""
-    if isinstance(error, UserError) or of_machine(error):
-        return 2
     if isinstance(error, TryAgain):
         return TRY_AGAIN
+    if isinstance(error, UserError) or of_machine(error):
+        return 2
     return 130 if isinstance(error, KeyboardInterrupt) else 1

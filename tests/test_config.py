@@ -81,10 +81,6 @@ def test_survives_json():
         (["--config.train.precision=fp8"], ["config.train.precision", "'bfloat16'", "'fp8'"]),
         (["--config.train.carry=never"], ["config.train.carry", "'endless'", "'never'"]),
         (["--config.train.optimizer.name=adam"], ["softmax_learning_rate", "adam"]),
-        (
-            ["--config.train.optimizer.name=adam", "--config.train.optimizer.softmax_learning_rate=0.2"],
-            ["config.train.optimizer.learning_rate: expected one for Adam, such as 0.001, got 0.2"],
-        ),
         (["--config.train.optimizer.learning_rate=0.0"], ["learning_rate", "above 0"]),
         (["--config.model.lstm.cells=8"], ["config.model.lstm.cells", "at least the projection, 512"]),
         (["--config.model.dropout=1.0"], ["config.model.dropout"]),

@@ -253,14 +253,16 @@ class Checkpoints:
         self._saving = None
         self._scores.pop(step, None)
         self._failed.add(step)
+        what = f"{self._directory}: step {step} could not be saved: {reason_of(error)}"
+        if files.in_bucket(self._directory) and is_of_service(error):  # which is not asked for its files either
+            return TryAgain(f"{what}; the same launch resumes from the last good checkpoint")
         if is_primary():
             for path in self._directory.glob(f"{step}{_TEMPORARY}*"):
                 with contextlib.suppress(OSError):  # what is still being written is deleted by the next launch
                     path.rmtree()
         steps = [other for other in self.steps() if not isinstance(manifest.read(self._directory / str(other)), str)]
         last = f"the last good checkpoint is that of step {steps[-1]}" if steps else "there is no earlier checkpoint"
-        what = f"{self._directory}: step {step} could not be saved: {reason_of(error)}; {last}"
-        return TryAgain(what) if is_of_service(error) else UserError(what)
+        return UserError(f"{what}; {last}")
 
     def _clear_aside(self, step: int) -> None:
         for name in manifest.names_in(self._directory):

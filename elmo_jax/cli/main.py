@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command with some arguments; unless given, with those of this process, which then ends at a signal.
 
     Returns the exit status: 0 for success, 2 for a mistake of the user, 75 if another process was lost or a bucket did
-    not answer, and 128 plus the number of the signal that stopped a run.
+    not answer when a run was opened or saved, and 128 plus the number of the signal that stopped a run.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed_memory(per_thread=given[:1] in (["pretrain"], ["finetune"]))  # before the first thread

@@ -86,15 +86,20 @@ def _pretrain(options: argparse.Namespace) -> int:
 
         # The processes are connected already, so that jax.device_count() in the file counts the devices of all of them.
         config = load_config(options.config, options.overrides)
-        _check_epochs(options, config)
+        _check(options, config)
         divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
         return print_summary(pretrain(config, workdir, name), workdir, table)
 
 
-def _check_epochs(options: argparse.Namespace, config: "Config") -> None:
-    if config.train.steps and any(override.startswith("--config.train.epochs=") for override in options.overrides):
-        what = f"has no effect, as config.train.steps is {config.train.steps}"
-        raise UserError(f"--config.train.epochs: {what}; set that to 0")
+def _check(options: argparse.Namespace, config: "Config") -> None:
+    """Refuses settings that have no effect, or are the default of another optimizer."""
+    train, optimizer = config.train, config.train.optimizer
+    given = any(override.startswith("--config.train.epochs=") for override in options.overrides)
+    if given and train.epochs and train.steps:
+        raise UserError(f"--config.train.epochs: has no effect, as config.train.steps is {train.steps}; set that to 0")
+    if optimizer.name == "adam" and optimizer.learning_rate == type(optimizer).learning_rate:
+        what = f"expected one for Adam, such as 0.001, got {optimizer.learning_rate}, the default for Adagrad"
+        raise UserError(f"config.train.optimizer.learning_rate: {what}")
 
 
 def _finetune(options: argparse.Namespace) -> int:
@@ -118,7 +123,7 @@ def _finetune(options: argparse.Namespace) -> int:
             given = {override.split("=")[0] for override in options.overrides}
             if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
                 raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
-            _check_epochs(options, config)
+            _check(options, config)
             every, number = "--config.evaluation.every", config.finetune.evaluations
             if every in given and config.evaluation.every and number:
                 raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

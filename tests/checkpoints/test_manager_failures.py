@@ -16,7 +16,7 @@ import pytest
 
 from elmo_jax.checkpoints import manifest
 from elmo_jax.checkpoints.manager import Checkpoints
-from elmo_jax.errors import TryAgain, UserError
+from elmo_jax.errors import TryAgain, UserError, exit_status
 from tests.checkpoints.states import HERE, P, State, abstract, assert_equal, restored, saved, state
 from tests.end_to_end.commands import Commands, Forked, wait
 
@@ -190,9 +190,14 @@ def test_any_number_of_devices_restores_what_another_saved(tmp_path: Path) -> No
     [
         (RuntimeError("UNAVAILABLE: Error writing gs://bucket/run: HTTP response code: 503"), TryAgain),
         (ConnectionResetError(104, "Connection reset by peer"), TryAgain),
+        (type("ClientConnectorError", (OSError,), {})(111, "Cannot connect to host"), TryAgain),
+        (type("ServerDisconnectedError", (Exception,), {})("Server disconnected"), TryAgain),
+        (type("HttpError", (Exception,), {})("Service Unavailable, 503"), TryAgain),
         (ValueError("RESOURCE_EXHAUSTED: write timed out [os_error_code='28']"), UserError),
         (PermissionError(13, "Permission denied"), UserError),
-        (ValueError("403: the account may not write to this bucket"), UserError),
+        (OSError("Forbidden: bucket/run/checkpoints/500/m"), UserError),
+        (RuntimeError("PERMISSION_DENIED: gs://bucket/connection reset/500 HTTP response code: 403"), UserError),
+        (ValueError("Checkpoint for step 500 already exists."), UserError),
     ],
 )
 def test_a_bucket_that_does_not_answer_is_no_mistake(
@@ -210,8 +215,12 @@ def test_a_bucket_that_does_not_answer_is_no_mistake(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints._manager, "wait_until_finished", fail)
-        with pytest.raises(expected, match="step 2 could not be saved: .*; the last good checkpoint is"):
+        patch.setattr("elmo_jax.checkpoints.manager.files.in_bucket", lambda _: True)
+        if expected is TryAgain:  # the bucket is not asked for its files
+            patch.setattr(manifest, "steps_in", fail)
+        with pytest.raises(expected, match=r"step 2 could not be saved: .*; .*the last good checkpoint") as raised:
             checkpoints.wait()
+    assert exit_status(raised.value) == (75 if expected is TryAgain else 2)
     checkpoints.save(3, state(3))
     checkpoints.close()
     assert restored(tmp_path)[1] == 3

@@ -154,6 +154,9 @@ def test_settings_that_another_makes_ineffective(
     assert "--config.evaluation.every: has no effect, as config.finetune.evaluations is 4" in line
     line = complaint(*finetune("whole", tmp_path / "run", steps, "--config.train.epochs=2"))
     assert "--config.train.epochs: has no effect, as config.train.steps is 3; set that to 0" in line
+    adam = [f"--config.train.optimizer.{setting}" for setting in ("name=adam", "learning_rate=0.2")]
+    line = complaint(*finetune("whole", tmp_path / "run", *adam))
+    assert "config.train.optimizer.learning_rate: expected one for Adam, such as 0.001, got 0.2" in line
     assert not (tmp_path / "run").exists()
 
 

@@ -112,6 +112,7 @@ class ESIM(nn.Module):
 LABELS = ("entailment", "neutral", "contradiction")
 _FIELDS = ("gold_label", "sentence1", "sentence2")
 _OTHER_NAMES = {"label": "gold_label", "premise": "sentence1", "hypothesis": "sentence2"}
+_HEADLESS = (*LABELS, "-", "")  # the labels in the first row of a table without a header
 _WITHOUT_LABEL = "pairs left out, since their annotators did not agree on a label"
 _PARALLEL = "labels."  # labels.dev next to s1.dev and s2.dev, the layout of e-SNLI and InferSent
 
@@ -153,7 +154,7 @@ def _records(path: Path, quoting: Quoting, language: str, annotated: bool) -> It
     for number, fields in read_records(path, quoting, _FIELDS, header=(*_FIELDS, "premise", "hypothesis")):
         record = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()} | fields
         if not annotated:
-            if number == 1 and suffix_of(path) not in JSON_LINES and fields["gold_label"] not in (*LABELS, "-", ""):
+            if number == 1 and suffix_of(path) not in JSON_LINES and fields["gold_label"].strip() not in _HEADLESS:
                 expected = f"columns with the names {', '.join(_FIELDS)}, or a label first"
                 raise error_at(path, 1, f"expected {expected}, found {fields['gold_label']!r}")
             record = {**record, "gold_label": ""}
