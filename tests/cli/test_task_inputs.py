@@ -179,7 +179,7 @@ def test_documents_and_questions_are_read_without_answers(tmp_path):
     assert (example.id, example.answers) == ("q", [])
     (tmp_path / "a.jsonlines").write_text('{"doc_key": "nw_0", "sentences": [["Ada", "."]]}\n')
     (document,) = Untrained("coref").read(str(tmp_path / "a.jsonlines"))
-    assert document.id == "(nw); part 000"
+    assert document.id == "nw_0"
 
 
 def test_a_file_that_is_neither_is_named(tmp_path):
