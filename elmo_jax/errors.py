@@ -31,7 +31,7 @@ _UNAVAILABLE = re.compile(
     r"|(Client|Proxy|Connect\w*)(OS)?Error|[Cc]annot connect|[Cc]onnection (reset|refused|aborted)|unreachable"
     r"|name resolution"
 )
-_FINAL = re.compile(r"os_error_code=|PERMISSION_DENIED|[Ff]orbidden|NOT_FOUND|FileNotFound|\b40[134]\b")
+_FINAL = re.compile(r"os_error_code=|PERMISSION_DENIED|PermissionError|[Ff]orbidden|NOT_FOUND|FileNotFound|\b40[134]\b")
 _PLACE = re.compile(r"\[?tensorstore_spec=.*|gs://\S+|'[^']*'|\"[^\"]*\"", re.DOTALL)  # which may have any words
 _MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|failed to allocate (request|\d)|_ALLOC_FAILED", re.IGNORECASE)
 
@@ -77,7 +77,7 @@ def of_machine(error: BaseException) -> str | None:
 def is_of_service(error: BaseException) -> bool:
     """Returns whether an error of a bucket's client is that of a service that may answer if it is asked again."""
     text = _PLACE.sub("", f"{type(error).__name__}: {error}")
-    if isinstance(error, FileNotFoundError | PermissionError) or ERROR_NUMBER.search(str(error)) or _FINAL.search(text):
+    if _FINAL.search(text):
         return False
     return isinstance(error, ConnectionError | TimeoutError) or _UNAVAILABLE.search(text) is not None
 
