@@ -11,12 +11,13 @@ from types import ModuleType
 import pytest
 
 import elmo_jax
-from elmo_jax.tasks.core.run import statistics
+from elmo_jax.tasks.core.run import shown, statistics
 from tests.tasks.tagging import overrides, write_problem
 
 FILE = Path(__file__).parents[2] / "experiments" / "paper" / "gains.py"
 TASK = FILE.parents[1] / "task_pos.py"
 RESULTS = FILE.parents[2] / "docs" / "results.md"
+README = FILE.parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,14 @@ def test_the_numbers_are_of_the_packaged_biLM_and_of_every_seed(gains, path):
             assert row[part] == statistics([seed[part][row["metric"]] for seed in row["seeds"]])
         for seed in row["seeds"]:
             assert [seed["step"], seed["dev"][row["metric"]]] in seed["curve"]  # the best epoch
+
+
+def test_the_readme_has_these_numbers():
+    tasks = ["pos", "ner", "sst", "snli", "srl", "coref", "squad"]
+    rows = re.findall(r"^\| .*? \| (?:accuracy|(?:mean )?F1) \| (.*) \| (.*) \|$", README.read_text(), re.MULTILINE)
+    for task, scores in zip(tasks, rows, strict=True):
+        numbers = json.loads((FILE.parent / f"gains_{task}.json").read_text())
+        assert scores == tuple(shown(numbers[row]["test"]).split(" (")[0] for row in ("none", "all"))
 
 
 def test_settings_without_elmo_are_those_of_the_docstrings(gains):
