@@ -74,14 +74,14 @@ def test_a_step_may_donate_all_variables(bilm, expected, cache):
             return bilm.elmo()(*inputs).mixes[0], bilm.elmo(layers="top")(*inputs).mixes[0]
 
     model = Two()
-    stored = jax.device_get(model.init(jax.random.key(0), *inputs))
+    stored = jax.device_get(jax.jit(model.init)(jax.random.key(0), *inputs))
     step = jax.jit(lambda variables: jax.tree.map(lambda leaf: leaf + 1, variables), donate_argnums=0)
     bystander = with_bilm(stored, bilm, cached)
     given = with_bilm(stored, bilm, cached)
     step(given)
     assert any(leaf.is_deleted() for leaf in jax.tree.leaves(given["bilm"]))  # the step did donate
     for variables in (bystander, with_bilm(stored, bilm, cached)):
-        assert_allclose(model.apply(variables, *inputs)[0], expected, atol=1e-5)
+        assert_allclose(jax.jit(model.apply)(variables, *inputs)[0], expected, atol=1e-5)
     jax.tree.map(assert_array_equal, bilm.params, params)
     assert_array_equal(cached.vectors, vectors)
 
@@ -164,7 +164,8 @@ def test_a_trained_bilm_has_the_same_gradients_under_other_flags(bilm, trainable
         return sum((mix**2).mean() for mix in module.apply({"params": params}, characters).mixes)
 
     def gradients():
-        return jax.grad(loss)(module.init(jax.random.key(0), characters)["params"])
+        params = jax.jit(module.init)(jax.random.key(0), characters)["params"]
+        return jax.jit(jax.grad(lambda params: loss(params)))(params)
 
     plain = gradients()
     with context():

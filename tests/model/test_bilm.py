@@ -35,9 +35,11 @@ def encode_chars(words, size):
 
 
 def run_padded(bilm, params, sentences, state, rows):
-    """Runs sentences in one batch with marks, as the original; returns the layers [3, B, T, 2P] without the marks."""
-    size = bilm.config.char_cnn.max_characters
-    longest = max(len(s) for s in sentences) + 2
+    """Runs sentences in one batch with marks, as the original; returns the layers [3, B, T, 2P] without the marks.
+
+    All calls have the shapes of the largest one, and so one program.
+    """
+    size, longest = bilm.config.char_cnn.max_characters, 60
     characters, inputs, mask = [], np.zeros((2, longest, rows), np.int32), np.zeros((2, longest, rows), bool)
     for row, words in enumerate(sentences):
         marked = ["<S>", *words, "</S>"]
@@ -47,7 +49,7 @@ def run_padded(bilm, params, sentences, state, rows):
             mask[direction, : len(marked), row] = True
             characters += order
     count = len(characters)
-    encoded = jnp.asarray(encode_chars(characters, size))
+    encoded = jnp.asarray(encode_chars(characters + ["</S>"] * (rows * longest - count), size))
     layers, state = apply(bilm, params, encoded, inputs, state, count=jnp.asarray(count), mask=mask)
     actual = []
     for row, words in enumerate(sentences):

@@ -26,14 +26,17 @@ from tests.training.helpers import ROWS, VOCABULARY, SmallTraining, forward_only
 from tests.training.programs import COLLECTIVE, loop_computations
 
 
+def plain_optimizer(config):
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip_norm),
+        optax.scale_by_rss(1.0, eps=0.0),
+        optax.scale(-config.learning_rate),
+    )
+
+
 @partial(jax.jit, static_argnums=0)
 def plain_step(training, state, batch):
     """Makes the dense update by autodiff of the whole table, Optax's clip and Adagrad; one device, no dropout."""
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(training.config.train.optimizer.clip_norm),
-        optax.scale_by_rss(1.0, eps=0.0),
-        optax.scale(-training.config.train.optimizer.learning_rate),
-    )
 
     def loss(params):
         layers, carry = training.model.apply(
@@ -62,9 +65,8 @@ def plain_step(training, state, batch):
         return jnp.mean(jnp.stack(losses)) * training.config.train.unroll_steps, (jnp.stack(losses), carry)
 
     gradient, (losses, carry) = jax.grad(loss, has_aux=True)(state["params"])
-    updates, optimizer_state = optimizer.update(
-        gradient, state.get("optimizer", optimizer.init(state["params"])), state["params"]
-    )
+    optimizer = plain_optimizer(training.config.train.optimizer)
+    updates, optimizer_state = optimizer.update(gradient, state["optimizer"], state["params"])
     params = optax.apply_updates(state["params"], updates)
     return (
         {"params": params, "carry": carry, "optimizer": optimizer_state},
@@ -76,7 +78,9 @@ def plain_step(training, state, batch):
 def test_rows_equal_the_dense_update_and_count_once_in_the_norm():
     training = shared(small_config(), 1)
     state, metrics = training.run(5)
-    plain = {"params": deinterleave(training.state.params, VOCABULARY), "carry": training.state.carry}
+    params = deinterleave(training.state.params, VOCABULARY)
+    optimizer_state = plain_optimizer(training.config.train.optimizer).init(params)
+    plain = {"params": params, "carry": training.state.carry, "optimizer": optimizer_state}
     batches, clipped = training.host_batches(), 0
     for n in range(5):
         plain, losses, norm = plain_step(training, plain, jax.tree.map(jnp.asarray, next(batches)))
