@@ -112,7 +112,7 @@ def test_an_nnx_model_may_be_made_while_jax_traces(bilm, expected):
 
 def test_the_bilm_may_be_added_while_jax_traces(bilm, expected):
     characters, module = bilm.character_ids(SENTENCES), bilm.elmo()
-    stored = module.init(jax.random.key(0), characters)
+    stored = jax.jit(module.init)(jax.random.key(0), characters)
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), with_bilm(stored, bilm))
     abstract = jax.eval_shape(module.init, jax.random.key(0), characters)
     for actual in (
@@ -128,7 +128,7 @@ def test_the_bilm_may_be_added_while_jax_traces(bilm, expected):
 
 def test_a_traced_model_of_another_bilm_gives_nan_and_several_are_refused(bilm):
     characters, module = bilm.character_ids(SENTENCES), bilm.elmo()
-    stored = module.init(jax.random.key(0), characters)
+    stored = jax.jit(module.init)(jax.random.key(0), characters)
     stored["elmo"]["fingerprint"] = stored["elmo"]["fingerprint"].at[0].add(1)
     apply = jax.jit(lambda variables: module.apply(with_bilm(variables, bilm), characters).mixes[0])
     assert np.isnan(apply(stored)[0, 0]).all()
@@ -144,7 +144,7 @@ def test_a_bilm_on_devices_is_copied_to_the_default_device(bilm, devices):
         assert other.devices == ()
         assert_allclose(other.embed(SENTENCES)[0], placed.embed(SENTENCES)[0], atol=1e-5)
     trainable = pickle.loads(pickle.dumps(placed.elmo(trainable=True)))
-    params = trainable.init(jax.random.key(0), bilm.character_ids(SENTENCES))["params"]["bilm"]
+    params = jax.jit(trainable.init)(jax.random.key(0), bilm.character_ids(SENTENCES))["params"]["bilm"]
     jax.tree.map(assert_array_equal, params, {name: bilm.params[name] for name in params})
 
 

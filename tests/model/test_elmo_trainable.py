@@ -27,6 +27,10 @@ def characters() -> np.ndarray:
     return character_ids(SENTENCES, SIZE)
 
 
+def init(module, characters):
+    return jax.jit(module.init)(jax.random.key(0), characters)
+
+
 def loss(module, params, characters):
     out = module.apply({"params": params}, characters)
     return jnp.sum(jnp.sin(out.mixes[0]) * (1 + jnp.arange(out.mixes[0].shape[-1])))
@@ -34,20 +38,20 @@ def loss(module, params, characters):
 
 def test_the_parameters_are_those_of_the_bilm_and_give_its_mixes(bilm, characters):
     module, frozen = bilm.elmo(trainable=True), bilm.elmo()
-    variables = module.init(jax.random.key(0), characters)
+    variables = init(module, characters)
     assert variables.keys() == {"params"} and variables["params"].keys() == {"bilm", "mix_0"}
     actual, expected = (flatten(tree) for tree in (variables["params"]["bilm"], bilm.params))
     assert actual.keys() == {path for path in expected if not path.startswith("softmax")}
     for path, leaf in actual.items():
         assert_array_equal(leaf, expected[path])
-    mixes = frozen.apply(with_bilm(frozen.init(jax.random.key(0), characters), bilm), characters).mixes
-    assert_allclose(module.apply(variables, characters).mixes[0], mixes[0], atol=1e-5)
+    mixes = jax.jit(frozen.apply)(with_bilm(init(frozen, characters), bilm), characters).mixes
+    assert_allclose(jax.jit(module.apply)(variables, characters).mixes[0], mixes[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("trainable", [True, "lstms"])
 def test_gradients_are_those_of_finite_differences(bilm, characters, trainable):
     module = bilm.elmo(trainable=trainable)
-    params = module.init(jax.random.key(0), characters)["params"]
+    params = init(module, characters)["params"]
     function = jax.jit(functools.partial(loss, module))
     gradient = jax.jit(jax.grad(functools.partial(loss, module)))(params, characters)["bilm"]
     random = np.random.default_rng(0)
@@ -67,7 +71,7 @@ def test_gradients_are_those_of_finite_differences(bilm, characters, trainable):
 
 def test_a_step_may_donate_the_parameters_and_the_bilm_stays(bilm, characters):
     module = bilm.elmo(trainable=True)
-    params = module.init(jax.random.key(0), characters)["params"]
+    params = init(module, characters)["params"]
     before = bilm.embed(SENTENCES)[0]
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -82,7 +86,7 @@ def test_a_step_may_donate_the_parameters_and_the_bilm_stays(bilm, characters):
 
 def test_in_an_nnx_model_it_is_trained_like_other_parameters(bilm, characters):
     module = nnx.bridge.ToNNX(bilm.elmo(trainable="lstms"), rngs=nnx.Rngs(0)).lazy_init(characters)
-    gradient = nnx.grad(lambda model: model(characters).mixes[0].sum())(module)
+    gradient = nnx.jit(nnx.grad(lambda model: model(characters).mixes[0].sum()))(module)
     forward = gradient["bilm"]["forward"]["layer_0"]["kernel"]
     assert np.any(forward[...]) and not np.any(gradient["bilm"]["token_encoder"]["char_embedding"][...])
 
@@ -93,7 +97,7 @@ def test_mistakes(bilm, characters):
     with pytest.raises(UserError, match="trainable: expected one of 'none', 'lstms', 'all', got 'some'"):
         bilm.elmo(trainable="some")
     module = bilm.elmo(trainable=True)
-    variables = module.init(jax.random.key(0), characters)
+    variables = init(module, characters)
     with pytest.raises(UserError, match="a biLM that is trained has no vectors to be cached"):
         module.apply(variables, np.zeros((1, SIZE), np.int32), np.ones((1, 1), np.int32))
     with pytest.raises(UserError, match="no collection 'elmo'"):

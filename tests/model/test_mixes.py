@@ -142,7 +142,7 @@ def test_mix_weights_of_linen_and_nnx(bilm, characters):
 def test_the_token_layer_of_a_forward_language_model_is_its_whole_vector(bilm):
     config = ModelConfig(bilm.config.char_cnn, bilm.config.lstm, directions=("forward",))
     module = elmo_jax.ELMo(config, layers="token")
-    variables = module.init(jax.random.key(0), bilm.character_ids(SENTENCES))
+    variables = jax.jit(module.init)(jax.random.key(0), bilm.character_ids(SENTENCES))
     layers = np.random.default_rng(0).normal(size=(1, 3, 2, 5)).astype("f4")
     assert Layers(module.layers) is Layers.TOKEN and "params" not in variables
     assert_allclose(module.apply(variables, layers, np.ones((1, 2), bool), method="mix").mixes[0], layers[:, 0])
