@@ -65,13 +65,13 @@ def test_what_the_paper_claims_of_layers_shares_and_places() -> None:
     assert output.paper == "-0.7"
     figure2 = {task: {"input": row(1, 2), "output": row(1, 2)} for task in ("srl", "coref", "squad")}
     actual = [claim.ours for claim in claims("figure2", "coref", figure2["coref"], figure2)]
-    assert actual == ["+0.50 [+0.50, +0.50]", "+0.20 [+0.20, +0.20]", "+0.05 [+0.05, +0.05]"]
+    assert actual == ["+0.500 [+0.500, +0.500]", "+0.200 [+0.200, +0.200]", "+0.050 [+0.050, +0.050]"]
     for task, tops in {"coref": (0.8, 0.9), "squad": (0.69, 0.71)}.items():
         for seed, top in zip(figure2[task]["input"]["seeds"], tops, strict=True):
             seed["elmo"] = {"input": {"weights": [0.1, top, 0.9 - top]}}
     less, equal = claims("figure2", "srl", figure2["srl"], figure2)[1:3]
     # Welch's interval: 0.7 - 0.85 with a standard error of 0.05 and one degree of freedom, of which the t is 12.706
-    assert less.text.endswith("that of coref") and less.ours == "-0.15 [-0.79, +0.49]" and less.verdict == "not seen"
+    assert less.text.endswith("that of coref") and less.ours == "-0.150 [-0.785, +0.485]" and less.verdict == "not seen"
     assert equal.text.endswith("that of squad") and equal.ours.startswith("+0.00") and equal.verdict == "not seen"
     assert claims("figure2", "srl", figure2["srl"])[1].verdict == "open"  # nothing to compare it with
     table7 = {"GloVe": row(60, 61), "ELMo type layer": row(61, 62.1), "ELMo": row(64, 65)}
@@ -102,8 +102,9 @@ def test_rows_of_which_one_alone_is_normalized_are_not_compared() -> None:
     assert verdict([top], [tokens]) == "open"
     own = {"ELMo, last layer only": row(50, 51), "CoVe, last layer only": row(48, 49) | {"layer_norm": "tokens"}}
     assert claims("cove", "snli", own)[3].verdict == "open"  # the norm of its experiment
-    practice = {"ELMo": row(50, 51), "layer norm": row(52, 53.1) | {"settings": [tokens]}}
-    assert [claim.verdict for claim in claims("practice", "snli", practice)] == ["open", "open", "seen", "open"]
+    practice = {"ELMo": row(50, 51), "layer norm": row(52, 53.1) | {"settings": [tokens]}, "input only": row(51, 52)}
+    practice["layer norm, input only"] = row(50, 51.1) | {"settings": [tokens]}
+    assert [claim.verdict for claim in claims("practice", "snli", practice)] == ["open", "open", "seen", "not seen"]
 
 
 def test_a_table_has_rows_with_a_layer_norm_if_more_of_them_are_trained() -> None:
