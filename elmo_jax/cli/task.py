@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def add_command(commands: Commands) -> None:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", type=anywhere, metavar="RUN", help="the folder of a task's run")
     parser.add_argument("--seed", type=whole(0), metavar="N", help="seed of the model (default: the first one)")
-    parser.add_argument("--ensemble", action="store_true", help="average the predictions of all seeds")
+    parser.add_argument("--ensemble", action="store_true", help="average the predictions of all finished seeds")
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -92,6 +93,8 @@ def _train(options: argparse.Namespace) -> int:
 
     name, workdir = run_of(options, "task_")
     config = task_config(with_overrides(load_file(options.config), options.overrides))
+    if not config.bilm:
+        print("config.bilm is empty: the model is trained without ELMo")
     return print_summary(train_task(config, workdir, name), workdir, table)
 
 
@@ -167,9 +170,10 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         content = _content(options.input).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    first = content.strip().partition("\n")[0]
+    lines = [line for line in map(str.strip, content.splitlines()) if line and not line.startswith("# ")]
+    first = lines[0] if lines else ""
     column = getattr(trained.config.data, "text", None)  # of tasks that read tables
-    has_columns = texts == 1 and ("\t" in first or column in first.split(","))
+    has_columns = texts == 1 and ("\t" in first or column in first.split(",") or _is_annotated(lines[:9]))
     if options.format == "auto" and (first.startswith('{"') or has_columns):
         kind = "columns" if has_columns else "JSON"
         raise UserError(f"{where}: {kind} in place of text; give a file whose name has the ending, or --format raw")
@@ -183,6 +187,12 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
             raise UserError(f"{where}, line {number}: expected {texts} texts separated by tabs")
         examples += _examples(parts, f"{where}, line {number}", options.format, trained)
     return examples
+
+
+def _is_annotated(lines: Sequence[str]) -> bool:
+    """Returns whether a file begins as those of CoNLL-2003 and CoNLL-2012 do, or with a tree."""
+    begins = re.match(r"-DOCSTART-|#begin document|\([0-4] \(", " ".join(lines[:1]))
+    return bool(begins) or (len(lines) > 2 and all(re.fullmatch(r"(\S+ ){1,5}(O|[A-Z]-\S+)", line) for line in lines))
 
 
 def _content(name: str) -> bytes:

@@ -57,6 +57,8 @@ class ClassificationTask(Task[ClassifiedTexts, ClassPrediction]):
         return tuple([text] for text in example.texts)
 
     def labels(self, train: Examples, config: Any) -> Labels:
+        if (label := next((e.label for e in train if e.label not in self.classes), None)) is not None:
+            raise UserError(f"config.data.train: the label {label!r}: expected one of {', '.join(self.classes)}")
         return {"classes": list(self.classes)}
 
     def arrays(self, examples: Examples, number: int, shape: Shape, labels: Labels) -> Arrays:

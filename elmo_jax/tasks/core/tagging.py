@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import flax.linen as nn
 import numpy as np
 
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.core.task import Arrays, Highlighted, Labels, Shape, Task, Text
 from elmo_jax.tasks.formats.scores import tag_accuracy
 from elmo_jax.tasks.formats.tags import spans
@@ -26,6 +27,10 @@ class TaggedSentence:
     tokens: list[str]  # the words
     tags: list[str]  # one tag per word; empty if the sentence is not annotated
     id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)  # its name in the file, if any
+
+    def __post_init__(self) -> None:
+        if self.tags and len(self.tags) != len(self.tokens):
+            raise UserError(f"a sentence has {len(self.tokens)} words and {len(self.tags)} tags: {self.tokens[:10]}")
 
 
 Sentence = TypeVar("Sentence", bound=TaggedSentence)

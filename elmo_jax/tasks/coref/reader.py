@@ -118,20 +118,25 @@ def clustered(entities: Iterable[Iterable[Mention]], singletons: Singletons) -> 
     return sorted(cluster for cluster in clusters.values() if singletons == "keep" or len(cluster) > 1)
 
 
-def read_json_lines(path: Path, singletons: Singletons = "keep") -> list[Document]:
-    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`."""
-    return [_from_json(path, line, singletons) for line in read_lines(path) if not is_blank(line.text)]
+def read_json_lines(path: Path, singletons: Singletons = "keep", annotated: bool = True) -> list[Document]:
+    """Reads one document per line: an object with `doc_key`, `sentences`, `clusters` and, if known, `speakers`.
+
+    Only one that need not be `annotated` may lack `clusters`.
+    """
+    return [_from_json(path, line, singletons, annotated) for line in read_lines(path) if not is_blank(line.text)]
 
 
-def _from_json(path: Path, line: Line, singletons: Singletons) -> Document:
+def _from_json(path: Path, line: Line, singletons: Singletons, annotated: bool) -> Document:
     value = read_json(path, line.text, line.number)
     sentences = value.get("sentences") if isinstance(value, dict) else None
     if not _nested(sentences, 2, str) or not sentences or not all(sentences):
         raise error_at(path, line.number, "expected an object with 'sentences', lists of words, as e2e-coref has it")
+    if wrong := [word for word in itertools.chain(*sentences) if is_blank(word) or re.search(r"[ \t\r\n]", word)]:
+        raise error_at(path, line.number, f"the word {wrong[0]!r}: expected words without spaces, as in CoNLL-2012")
     speakers = value.get("speakers") or [[NO_SPEAKER] * len(words) for words in sentences]
     if not _nested(speakers, 2, str) or list(map(len, speakers)) != list(map(len, sentences)):
         raise error_at(path, line.number, "'speakers': expected one for every word of 'sentences'")
-    clusters, words = value.get("clusters", []), sum(map(len, sentences))
+    clusters, words = value.get("clusters", None if annotated else []), sum(map(len, sentences))
     if not _nested(clusters, 3, int) or not all(len(m) == 2 and 0 <= m[0] <= m[1] < words for c in clusters for m in c):
         expected = f"expected lists of [first, last] word, from 0 to {words - 1}"
         raise error_at(path, line.number, f"'clusters': {expected}")

@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
+from elmo_jax.errors import UserError
 from elmo_jax.settings import setting
 from elmo_jax.tasks.core.config import TaskDataConfig, TaskTrainConfig
 from elmo_jax.tasks.core.tagging import highlight_spans
@@ -50,8 +51,10 @@ class Coref(Task[Document, Prediction]):
         files, part = files_of(source, ("conll", *_JSON))
         documents: list[Document] = []
         for file in files:
-            is_json = without_suffix(file).suffix in _JSON
-            documents += (read_json_lines if is_json else read)(file, config.data.singletons)
+            if without_suffix(file).suffix in _JSON:
+                documents += read_json_lines(file, config.data.singletons, annotated=use != "prediction")
+            else:
+                documents += read(file, config.data.singletons)
         return documents[part]
 
     def texts(self, example: Document) -> tuple[Text, ...]:
@@ -74,6 +77,8 @@ class Coref(Task[Document, Prediction]):
 
     def labels(self, train: Documents, config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
+        if not any(document.clusters for document in train):
+            raise UserError("config.data.train: no document has a cluster of mentions; is this the annotated file?")
         genres = Counter(document.genre for document in train if document.genre)
         genre = max(genres, key=lambda g: (genres[g], g), default=GENRES[0])
         return {"max_span_width": config.model.max_span_width, "genre": genre}
@@ -109,9 +114,9 @@ class Coref(Task[Document, Prediction]):
         The format cannot express two mentions of one entity that cross; the model predicts none.
         """
         lines = []
-        for document, prediction in zip(examples, predictions, strict=True):
+        for number, (document, prediction) in enumerate(zip(examples, predictions, strict=True), 1):
             cells = iter(_cells(sum(map(len, document.sentences)), prediction))
-            name = document.name or "text"
+            name = document.name or f"text{number}"
             lines.append(f"#begin document ({name}); part {document.part}")
             for words, speakers in zip(document.sentences, document.speakers, strict=True):
                 for position, (word, speaker) in enumerate(zip(words, speakers, strict=True)):

@@ -66,7 +66,8 @@ def split_texts(task: Task[Any, Any], config: TaskConfig, *texts: str) -> list[A
     They are one if an example is a whole text, and otherwise one per sentence. Words are those of the training's texts
     or, if its files have words, those of the Moses tokenizer for `data.language`.
     """
-    if any(is_unspaced(text, are_words=False) for text in texts):
+    are_words = getattr(config.data, "words", None) == "spaces"
+    if any(is_unspaced(text, are_words) for text in texts):
         raise UserError(UNSPACED)
     if split := task.splitter(config):
         words = tuple(map(split, texts))

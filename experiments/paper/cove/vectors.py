@@ -42,6 +42,7 @@ class CoVe:
     glove: str  # the path of the word vectors, or the name of packaged ones
     fingerprint: str  # the fingerprint of the whole translation model
     precision: Precision = Precision.FLOAT32
+    language: str = "en"
 
     @property
     def config(self) -> ModelConfig:

@@ -9,12 +9,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from elmo_jax.distributed.mesh import make_mesh
+from elmo_jax.errors import UserError
 from elmo_jax.tasks.core import vocabulary
 from elmo_jax.tasks.core.config import TaskOptimizerConfig, TaskTrainConfig, WordVectorsConfig
 from elmo_jax.tasks.core.data import CPU, TaskData, choose_shapes, predict
 from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, rows_of
+from elmo_jax.tasks.core.tagging import TaggedSentence
+from elmo_jax.tasks.registry import get_task
+from elmo_jax.tasks.snli.task import ClassifiedTexts
 from tests.tasks.core.new_tasks.new_tasks import chunks, questions
 
 CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nOld JJ B-NP\ndogs NNS I-NP\nrun VBP B-VP\n"
@@ -54,3 +58,12 @@ def test_a_new_task_learns(module: Any, text: str, tmp_path: Any) -> None:
     (asked,) = task.from_words([["Ada", "runs"]], setup.labels)
     assert task.texts(asked) == ([["Ada", "runs"]],)
     assert task.as_json(asked, predictions[0])["tokens"] == ["Ada", "runs"]
+
+
+def test_what_a_reader_gives_wrongly_is_refused() -> None:
+    """It would be trained as the first tag, or as the first class."""
+    with pytest.raises(UserError, match="a sentence has 2 words and 1 tags: "):
+        TaggedSentence(["He", "runs"], ["PRP"])
+    examples = [ClassifiedTexts((["He", "runs"], ["He", "sits"]), "Neutral")]
+    with pytest.raises(UserError, match="config.data.train: the label 'Neutral': expected one of entailment, "):
+        get_task("snli").labels(examples, get_task("snli").config_class())

@@ -17,12 +17,14 @@ LINE = {
 
 def test_json_lines(tmp_path):
     path = write(tmp_path, json.dumps(LINE) + "\n\n" + json.dumps({"sentences": [["x"]], "doc_key": "d"}) + "\n")
-    assert read_json_lines(path, "drop") == [
+    assert read_json_lines(path, "drop", annotated=False) == [
         Document("nw/a_0001", "002", "nw", LINE["sentences"], LINE["speakers"], [[(2, 3), (4, 4)]], "nw/a_0001_2"),
         Document("d", "0", None, [["x"]], [["-"]], [], "d"),
     ]
-    assert [document.id for document in read_json_lines(path)] == ["nw/a_0001_2", "d"]
-    assert read_json_lines(path)[0].clusters == [[(0, 0)], [(2, 3), (4, 4)]]
+    documents = read_json_lines(path, annotated=False)
+    assert [document.id for document in documents] == ["nw/a_0001_2", "d"]
+    assert documents[0].clusters == [[(0, 0)], [(2, 3), (4, 4)]]
+    assert message(read_json_lines, path) == "line 3: 'clusters': expected lists of [first, last] word, from 0 to 0"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ def test_json_lines(tmp_path):
     [
         ({"sentences": "He"}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
         ({"sentences": [["He"], []]}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
+        ({"sentences": [["He", "\n"]]}, "the word '\\n': expected words without spaces, as in CoNLL-2012"),
+        ({"sentences": [["New York"]]}, "the word 'New York': expected words without spaces, as in CoNLL-2012"),
         ({"speakers": [["Ann"] * 4]}, "'speakers': expected one for every word of 'sentences'"),
         ({"clusters": [[[4, 6]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
         ({"clusters": [[[3, 2]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),

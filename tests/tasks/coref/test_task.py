@@ -37,6 +37,17 @@ def test_what_is_written_is_read_again(tmp_path):
     assert "\n#begin document (bn/b); part 0\nbn/b\t0\t0\t" in path.read_text()
 
 
+def test_documents_without_a_name_are_numbered():
+    document = dataclasses.replace(DOCUMENT, name="", part="0")
+    actual = TASK.write([document, document], [[], []])
+    assert "#begin document (text1); part 0\n" in actual and "#begin document (text2); part 0\n" in actual
+
+
+def test_a_training_without_clusters_is_refused():
+    with pytest.raises(UserError, match="config.data.train: no document has a cluster of mentions"):
+        TASK.labels([dataclasses.replace(DOCUMENT, clusters=[])], TASK.config_class())
+
+
 def test_mentions_that_share_a_word_are_read_again(tmp_path):
     """Those of one entity are nested or share their first or last word; those of two entities may cross."""
     path = tmp_path / "predicted"
