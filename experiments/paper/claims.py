@@ -24,13 +24,10 @@ class Table(NamedTuple):
     tasks: tuple[str, ...]
     rows: dict[str, tuple[Any, ...]]  # by the paper's name: the row of `gains.py`, and the paper's number of each task
     places: Mapping[str, str] = {}  # where ELMo enters in the rows `all`, by task, if not where the experiment says
-    batch: tuple[str, ...] = ()  # tasks whose rows have bilm-tf's layer norm until all are trained without one
 
-    def of(self, task: str, norm: str = "") -> dict[str, str]:
-        """Returns the row of `gains.py` by the paper's name of it; `norm` is "+batch" or nothing."""
-        rows = {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
-        # One layer alone does not have this norm.
-        return {name: row + norm * ("none" not in row and "+last" not in row) for name, row in rows.items()}
+    def of(self, task: str) -> dict[str, str]:
+        """Returns the row of `gains.py` by the paper's name of it."""
+        return {name: row[0].replace("all", self.places.get(task, "all")) for name, row in self.rows.items()}
 
     def paper(self, task: str) -> dict[str, float]:
         """Returns the paper's numbers by its name of the row; of what it does not show, there are none."""
@@ -110,7 +107,6 @@ TABLES = {
             "ELMo, last layer only": ("all+last", 89.1),
             "ELMo, all layers, λ = 1": ("all+strong", 89.3),
         },
-        batch=("snli",),
     ),
     "lambda": Table(
         "Section 5.1: λ in named entities (not shown in the paper)",
@@ -356,11 +352,6 @@ def row_in(numbers: Mapping[str, Numbers], row: str, runs: Runs) -> str:
 
 
 def trained(table: Table, task: str, numbers: Mapping[str, Numbers], runs: Runs) -> dict[str, Numbers]:
-    """Returns the rows of a table that are trained: all without a layer norm, or those of the norm that has more."""
-
-    def found(norm: str) -> dict[str, Numbers]:
-        rows = ((name, row_in(numbers, row, runs)) for name, row in table.of(task, norm).items())
-        return {name: numbers[row] for name, row in rows if row in numbers}
-
-    without, batch = found(""), found("+batch") if task in table.batch else {}
-    return without if len(without) == len(table.rows) or len(without) > len(batch) else batch
+    """Returns the rows of a table that are trained."""
+    rows = {name: row_in(numbers, row, runs) for name, row in table.of(task).items()}
+    return {name: numbers[row] for name, row in rows.items() if row in numbers}

@@ -19,6 +19,8 @@ from cove.model import Encoder, Translator
 from cove.vectors import NAME, open_cove, read
 from elmo_jax import UserError
 from elmo_jax.checkpoints.layout import unflatten
+from elmo_jax.embedding.embed import embed_texts
+from elmo_jax.tasks.core.elmo_vectors import unpack_layers
 from tests.analysis.treebank import plain_sentences
 from tests.tasks.tagging import overrides, write_problem
 
@@ -91,6 +93,13 @@ def test_a_saved_encoder_gives_the_same_vectors(folder: Path) -> None:
     np.testing.assert_allclose(layers[0, 1:, :3], np.concatenate(expected), atol=1e-5)
     assert not layers[:, 1:].swapaxes(1, 2)[~mask].any()
     np.testing.assert_allclose(model.embed([["a"] * 20])[0][0], layers[2], atol=1e-5)
+    sentences = [["The", "okapi"], ["a"] * 20, *([["sinks"]] * 70)]  # as tasks store them, in the order of the text
+    ((_, stored, finite),) = embed_texts(model.engine, [("text", sentences)], "float32")
+    layers, mask, _ = model.embed(sentences)
+    np.testing.assert_allclose(
+        unpack_layers(stored[None], model.config)[0], layers.swapaxes(1, 2)[mask].swapaxes(0, 1), atol=1e-5
+    )
+    assert finite.all() and len(stored) == 92
 
 
 def test_attention_ignores_padding() -> None:
@@ -119,7 +128,7 @@ def test_the_scripts_of_the_tables_take_it_like_a_bilm(folder: Path, capsys: pyt
     given = ["--bilm", str(folder / "cove"), "--ewt", str(folder / "ewt"), "--out", str(folder / "out"), "--quick"]
     assert table6.main([*given, "--more"]) == 0
     printed = capsys.readouterr().out
-    assert "cove: embedded " in printed and "cove, EWT UPOS: biLM, second layer: " in printed
+    assert "cove, EWT UPOS: biLM, second layer: " in printed
     entries = [json.loads(path.read_text()) for path in (folder / "out" / "table6").iterdir()]
     assert len({entry["job"]["view"] for entry in entries}) == 5 and "without its input" not in printed
 

@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -58,11 +59,10 @@ class CoVe:
         return vectors
 
     def embed(self, sentences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, Tree]:
-        """Computes the vectors of sentences, each of which depends on its sentence alone.
+        """Returns the layers of sentences, each of which depends on its sentence alone, their mask, and an empty carry.
 
-        Returns:
-          The layers, float32 [B, 3, T, 2H], zero beyond the end of a sentence: the word's vector twice, filled up with
-          zeros, and the encoder's layers, forward units first; the mask of the words, bool [B, T]; an empty carry.
+        The layers are float32 [B, 3, T, 2H], zero beyond the end of a sentence: the word's vector twice, filled up with
+        zeros, and the encoder's layers, forward units first. The mask, bool [B, T], is true on words.
         """
         size, length = self.config.lstm.projection, max(map(len, sentences), default=0)
         rows, steps = -(-len(sentences) // _ROWS) * _ROWS, -(-max(length, 1) // _STEPS) * _STEPS
@@ -70,6 +70,18 @@ class CoVe:
         token = np.tile(np.pad(words, ((0, 0), (0, 0), (0, size - words.shape[2]))), 2)
         layers = np.stack([token, *_encode(size, self.params, words, mask)], axis=1)
         return layers[: len(sentences), :, :length], mask[: len(sentences), :length], {}
+
+    engine = property(lambda self: self)  # what computes the vectors that tasks store; see `embedding.engine.Engine`
+    most_words = 2**16
+
+    def groups(self, lengths: np.ndarray, carried: bool) -> list[np.ndarray]:
+        return np.split(order := np.argsort(lengths), range(_ROWS, len(order), _ROWS))
+
+    def start(self, sentences: Sequence[Sequence[str]], dtype: str = "float32", **_: Any) -> Any:
+        layers, mask, _ = self.embed(sentences)
+        both = np.swapaxes(layers, 1, 2)[mask].reshape(mask.sum(), -1)  # with the word's vector twice
+        vectors = both[:, self.config.lstm.projection :].astype(dtype)
+        return SimpleNamespace(vectors=lambda: (vectors, np.isfinite(vectors).all(1)))
 
 
 @functools.partial(jax.jit, static_argnums=0)
