@@ -170,7 +170,7 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
         content = _content(options.input).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 ({error.reason}); convert the file") from None
-    lines = [line for line in map(str.strip, content.splitlines()) if line and not line.startswith("# ")]
+    lines = [line for line in map(str.strip, content[:10_000].split("\n")) if line and not line.startswith("# ")]
     first = lines[0] if lines else ""
     column = getattr(trained.config.data, "text", None)  # of tasks that read tables
     has_columns = texts == 1 and ("\t" in first or column in first.split(",") or _is_annotated(lines[:9]))
@@ -190,9 +190,12 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
 
 
 def _is_annotated(lines: Sequence[str]) -> bool:
-    """Returns whether a file begins as those of CoNLL-2003 and CoNLL-2012 do, or with a tree."""
-    begins = re.match(r"-DOCSTART-|#begin document|\([0-4] \(", " ".join(lines[:1]))
-    return bool(begins) or (len(lines) > 2 and all(re.fullmatch(r"(\S+ ){1,5}(O|[A-Z]-\S+)", line) for line in lines))
+    """Returns whether a file begins as one of CoNLL-2003 or CoNLL-2012 does, or with a tree of the treebank."""
+    if lines and re.match(r"-DOCSTART-|#begin document|\([0-4] \([0-4] ", lines[0]):
+        return True
+    rows = [line.split() for line in lines]
+    are_tags = all(len(row) > 1 and re.fullmatch("O|[BIESLUM]-.+", row[-1]) for row in rows)
+    return are_tags and len(rows) > 2 and len({*map(len, rows)}) == 1 and any(row[-1] == "O" for row in rows)
 
 
 def _content(name: str) -> bytes:

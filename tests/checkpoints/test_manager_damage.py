@@ -37,12 +37,15 @@ def test_any_damage_of_the_newest_is_found(two_steps: Path, tmp_path: Path, capl
     def cut(path: Path) -> None:
         os.truncate(path, path.stat().st_size // 2)
 
+    def empty(path: Path) -> None:
+        os.truncate(path, 0)
+
     sealed = set(manifest.read(manifest.epath.Path(two_steps / "20")).files)  # type: ignore[union-attr]
     folder = tmp_path / "c"
     for name in listing(two_steps / "20"):
         if (two_steps / "20" / name).is_dir():
             continue
-        for harm in (Path.unlink, flip, cut):
+        for harm in (Path.unlink, flip, cut, *([empty] if name == manifest.NAME else [])):
             shutil.copytree(two_steps, folder)
             harm(folder / "20" / name)
             caplog.clear()

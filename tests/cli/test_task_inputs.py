@@ -130,6 +130,16 @@ def test_examples_are_not_read_as_prose(tmp_path, monkeypatch, name, task, conte
     assert read(tmp_path, content, format="raw", task=task)
 
 
+def test_lines_that_end_like_tags_are_prose(tmp_path):
+    for content in (
+        "An X-ray\nA T-shirt\nThe U-Bahn\nTen words O\n",
+        "Blood group O\n",
+        "(1 (of 3)) Yes\n",
+        "# A\nB\n",
+    ):
+        assert read(tmp_path, content, format="auto", task="ner")
+
+
 def test_a_named_file_has_examples(tmp_path):
     (example,) = read(tmp_path, '{"text": "He sat, so.", "id": 7}\n', format="data", task="sst", name="a.jsonl")
     assert (example.id, example.texts[0]) == ("7", ["He", "sat", ",", "so", "."])

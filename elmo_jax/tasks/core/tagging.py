@@ -29,7 +29,7 @@ class TaggedSentence:
     id: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)  # its name in the file, if any
 
     def __post_init__(self) -> None:
-        if self.tags and len(self.tags) != len(self.tokens):
+        if len(self.tags) not in (0, len(self.tokens)):
             raise UserError(f"a sentence has {len(self.tokens)} words and {len(self.tags)} tags: {self.tokens[:10]}")
 
 

@@ -132,7 +132,8 @@ def _from_json(path: Path, line: Line, singletons: Singletons, annotated: bool) 
     if not _nested(sentences, 2, str) or not sentences or not all(sentences):
         raise error_at(path, line.number, "expected an object with 'sentences', lists of words, as e2e-coref has it")
     if wrong := [word for word in itertools.chain(*sentences) if is_blank(word) or re.search(r"[ \t\r\n]", word)]:
-        raise error_at(path, line.number, f"the word {wrong[0]!r}: expected words without spaces, as in CoNLL-2012")
+        problem = f"the word {wrong[0]!r}: expected words without spaces, as in CoNLL-2012"
+        raise error_at(path, line.number, f"{problem}; leave it out of 'sentences' and of the numbers in 'clusters'")
     speakers = value.get("speakers") or [[NO_SPEAKER] * len(words) for words in sentences]
     if not _nested(speakers, 2, str) or list(map(len, speakers)) != list(map(len, sentences)):
         raise error_at(path, line.number, "'speakers': expected one for every word of 'sentences'")

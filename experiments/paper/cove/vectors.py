@@ -77,9 +77,9 @@ class CoVe:
     def groups(self, lengths: np.ndarray, carried: bool) -> list[np.ndarray]:
         return np.split(order := np.argsort(lengths), range(_ROWS, len(order), _ROWS))
 
-    def start(self, sentences: Sequence[Sequence[str]], dtype: str = "float32", **_: Any) -> Any:
+    def start(self, sentences: Sequence[Sequence[str]], dtype: str, weights: None = None, carry: None = None) -> Any:
         layers, mask, _ = self.embed(sentences)
-        both = np.swapaxes(layers, 1, 2)[mask].reshape(mask.sum(), -1)  # with the word's vector twice
+        both = np.swapaxes(layers, 1, 2)[mask].reshape(mask.sum(), layers[:1, :, :1].size)  # the word's vector twice
         vectors = both[:, self.config.lstm.projection :].astype(dtype)
         return SimpleNamespace(vectors=lambda: (vectors, np.isfinite(vectors).all(1)))
 
