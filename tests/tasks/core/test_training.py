@@ -45,6 +45,11 @@ def run(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def loaded(run: Path) -> elmo_jax.TrainedTask:
+    return elmo_jax.load_task(run)
+
+
+@pytest.fixture(scope="module")
 def result(run: Path) -> dict[str, Any]:
     actual = read_result(epath.Path(run))
     assert actual is not None
@@ -89,22 +94,21 @@ def test_a_run_keeps_the_shapes_of_its_first_launch(
     folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is resumed on other devices, which have other shapes by default, would have other batches."""
-    settings = (f"bilm={folder / 'bilm'}", *WITH_ELMO, f"elmo.cache={run / 'elmo'}")
-    train(folder, tmp_path, *settings)
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "seed_4")
     monkeypatch.setattr(data, "CPU", data.ACCELERATOR)
-    train(folder, tmp_path, *settings, "seeds=(0,4)")
-    assert curve(tmp_path, "train/loss", seed=4) == curve(run, "train/loss", seed=4)
+    train(folder, tmp_path / "run", f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(0,4)")
+    assert curve(tmp_path / "run", "train/loss", seed=4) == curve(run, "train/loss", seed=4)
 
 
-def test_a_loaded_task_predicts_what_the_training_wrote(run: Path) -> None:
-    task = elmo_jax.load_task(run)
+def test_a_loaded_task_predicts_what_the_training_wrote(run: Path, loaded: elmo_jax.TrainedTask) -> None:
     written = (run / "seed_0" / "test.predictions").read_text().strip().split("\n\n")
     rows = [[line.split("\t") for line in sentence.splitlines()] for sentence in written]
-    actual = task.predict([[row[0] for row in sentence] for sentence in rows])
+    actual = loaded.predict([[row[0] for row in sentence] for sentence in rows])
     assert [value["tags"] for value in actual] == [[row[2] for row in sentence] for sentence in rows]
-    (unknown,) = task.predict([["A", "sentence", "of", "words", "never", "seen"]])
+    (unknown,) = loaded.predict([["A", "sentence", "of", "words", "never", "seen"]])
     assert len(unknown["tags"]) == 6
-    assert task.predict([]) == []
+    assert loaded.predict([]) == []
 
 
 def test_evaluations_of_a_loaded_task_have_the_batches_of_the_training(
@@ -260,19 +264,18 @@ def test_stopped_between_evaluations_none_is_lost(
         ([iter(["a", "dog"])], "lists of words"),
     ],
 )
-def test_what_is_not_words_is_refused(run: Path, inputs: Any, expected: str) -> None:
+def test_what_is_not_words_is_refused(loaded: elmo_jax.TrainedTask, inputs: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        elmo_jax.load_task(run).predict(inputs)
+        loaded.predict(inputs)
 
 
-def test_a_seed_of_an_earlier_launch_is_loaded(folder: Path, tmp_path: Path) -> None:
-    settings = ("train.epochs=1",)
-    train(folder, tmp_path / "run", *settings, "seeds=(3,)")
-    train(folder, tmp_path / "run", *settings, "seeds=(5,)")
-    assert elmo_jax.load_task(tmp_path / "run").seeds == [5]
-    assert elmo_jax.load_task(tmp_path / "run", seeds=[3]).seeds == [3]
-    with pytest.raises(UserError, match="seed 4 has not finished training; finished seeds: 5"):
-        elmo_jax.load_task(tmp_path / "run", seeds=[4])
+def test_a_seed_of_an_earlier_launch_is_loaded(folder: Path, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    train(folder, tmp_path / "run", f"bilm={folder / 'bilm'}", *WITH_ELMO, "seeds=(4,)")
+    assert elmo_jax.load_task(tmp_path / "run").seeds == [4]
+    assert elmo_jax.load_task(tmp_path / "run", seeds=[0]).seeds == [0]
+    with pytest.raises(UserError, match="seed 6 has not finished training; finished seeds: 4"):
+        elmo_jax.load_task(tmp_path / "run", seeds=[6])
 
 
 def test_a_run_of_the_other_kind_is_named(run: Path, tmp_path: Path) -> None:
