@@ -100,8 +100,15 @@ def problem(config=SMALL, vocabulary=0):
     return bilm, params, characters, inputs, carry
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("directions", [("forward", "backward"), ("forward",)])
+@pytest.mark.parametrize(
+    ("directions", "masked"),
+    [
+        (("forward", "backward"), False),
+        (("forward", "backward"), True),
+        (("forward",), True),
+        pytest.param(("forward",), False, marks=pytest.mark.slow),
+    ],
+)
 def test_directions_together_equal_apart(directions, masked):
     bilm, params, characters, inputs, carry = problem(dataclasses.replace(SMALL, directions=directions))
     inputs = inputs[: len(directions)]

@@ -233,8 +233,14 @@ def test_jit_equals_op_by_op(bilm, characters):
     assert_allclose(run(module, variables, characters).mixes[0], expected.mixes[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("norm", list(LayerNorm))
+@pytest.mark.parametrize(
+    ("norm", "check"),
+    [
+        *((norm, True) for norm in LayerNorm),
+        (LayerNorm.WITHOUT_BOS_EOS, False),  # the one that is summed over the devices
+        *(pytest.param(norm, False, marks=pytest.mark.slow) for norm in LayerNorm if norm != LayerNorm.WITHOUT_BOS_EOS),
+    ],
+)
 def test_shard_map(bilm, norm, check):
     """With and without its check of what varies over the devices; the gradient of the mix, too."""
     characters = character_ids([["the", "cat"], ["a"], [], ["b", "c", "d", "e"]] * 2, SIZE)

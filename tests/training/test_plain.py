@@ -10,7 +10,7 @@ from tests.training.helpers import VOCABULARY, SmallTraining, small_config
 from tests.training.plain import PlainStep
 
 
-@pytest.mark.parametrize("clip_norm", [0.5, 0.0])
+@pytest.mark.parametrize("clip_norm", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_the_plain_step_makes_the_same_update(clip_norm):
     training = SmallTraining(small_config(optimizer=OptimizerConfig(clip_norm=clip_norm)), devices=1)
     ours, _ = training.run(1)
