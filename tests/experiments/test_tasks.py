@@ -36,6 +36,7 @@ LABELS = {
     "coref": {"max_span_width": 10, "genre": "nw"},
     "squad": {},
     "sst": {"classes": ["very negative", "negative", "neutral", "positive", "very positive"]},
+    "snli": {"classes": ["entailment", "contradiction", "neutral"]},
 }
 
 
