@@ -175,7 +175,7 @@ def _inputs(options: argparse.Namespace, trained: "TrainedTask") -> list[Any]:
     column = getattr(trained.config.data, "text", None)  # of tasks that read tables
     has_columns = texts == 1 and ("\t" in first or column in first.split(",") or _is_annotated(lines[:9]))
     if options.format == "auto" and (first.startswith('{"') or has_columns):
-        kind = "columns" if has_columns else "JSON"
+        kind = "JSON" if not has_columns else "a tree" if first.startswith("(") else "columns"
         raise UserError(f"{where}: {kind} in place of text; give a file whose name has the ending, or --format raw")
     by_line = texts > 1 or reads_texts or (options.format == "lines" and not reads_documents)
     if not by_line or not content:

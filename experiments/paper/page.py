@@ -3,8 +3,8 @@
     python experiments/paper/page.py
 
 The numbers are those of `gains_TASK.json` in this folder, which `gains.py` and `grid.py` write, and those of
-`supplement_TASK.json`, which `supplement.py` writes. A table replaces what
-is between `<!-- NAME -->` and `<!-- end -->`.
+`supplement_TASK.json`, which `supplement.py` writes. A table replaces what is between `<!-- NAME -->` and
+`<!-- end -->`.
 """
 
 from __future__ import annotations

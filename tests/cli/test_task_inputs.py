@@ -118,7 +118,7 @@ def test_a_text_of_a_classifier_is_a_line(tmp_path):
         ("pos", "# sent_id = a\n1\tHe\t_\tX\n", "columns"),
         ("ner", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\nGerman JJ B-NP B-MISC\n", "columns"),
         ("ner", "-DOCSTART- -X- O O\n", "columns"),
-        ("pos", "(3 (2 It) (4 works))\n", "columns"),
+        ("pos", "(3 (2 It) (4 works))\n", "a tree"),
     ],
 )
 def test_examples_are_not_read_as_prose(tmp_path, monkeypatch, name, task, content, kind):

@@ -28,7 +28,7 @@ from elmo_jax.tasks.core.vocabulary import build
 from elmo_jax.tasks.formats.sources import read_part
 from elmo_jax.tasks.registry import get_task, packages_of
 
-PLACES = {"input": "at the input", "output": "at the output", "after_first": "after the first layer"}  # of ELMo
+WHERE = {"input": "at the input", "output": "at the output", "after_first": "after the first layer"}  # ELMo enters
 
 
 def train_task(
@@ -174,10 +174,10 @@ def table(result: dict[str, Any], workdir: epath.Path) -> str:
     if result["word_vector_coverage"]:
         types, tokens = result["word_vector_coverage"]
         lines.append(f"pretrained word vectors: {types:.1%} of the training text's words, {tokens:.1%} of its tokens")
-    for name, place in PLACES.items():
+    for name, where in WHERE.items():
         mixes = [seed["elmo"][name] for seed in seeds if name in seed["elmo"]]
         if mixes:
-            lines.append(f"ELMo {place}: {_mean_mix(mixes)}")
+            lines.append(f"ELMo {where}: {_mean_mix(mixes)}")
     lines += [
         f"{result['parameters']:,} parameters without word vectors and the biLM",
         "",
@@ -200,7 +200,7 @@ def _mean_mix(mixes: Sequence[dict[str, Any]]) -> str:
 def draw(workdir: epath.Path, title: str, result: dict[str, Any]) -> None:
     """Draws `curve.png`: the training loss, the dev metric and the weights of the biLM's layers."""
     seeds, measure = result["seeds"], result["metric"]
-    mixes = [name for name in PLACES if any(seed["elmo"].get(name, {}).get("weights") for seed in seeds)]
+    mixes = [name for name in WHERE if any(seed["elmo"].get(name, {}).get("weights") for seed in seeds)]
     with plot(workdir / "curve.png", 4.5 * (2 + len(mixes)), 4.0) as figure:
         loss, metric, *weights = figure.subplots(1, 2 + len(mixes))
         for name in (f"seed_{seed['seed']}" for seed in seeds):

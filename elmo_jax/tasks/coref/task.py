@@ -78,9 +78,8 @@ class Coref(Task[Document, Prediction]):
     def labels(self, train: Documents, config: Any) -> Labels:
         """Returns the number of words of the widest span, and the most frequent genre, for documents without one."""
         if not any(document.clusters for document in train):
-            raise UserError(
-                "config.data.train: no document has a cluster of mentions (with config.data.singletons, train_fraction)"
-            )
+            remedy = "give annotated documents, a larger train_fraction, or singletons=keep"
+            raise UserError(f"config.data.train: no document has a cluster of mentions; {remedy}")
         genres = Counter(document.genre for document in train if document.genre)
         genre = max(genres, key=lambda g: (genres[g], g), default=GENRES[0])
         return {"max_span_width": config.model.max_span_width, "genre": genre}

@@ -32,14 +32,8 @@ def test_json_lines(tmp_path):
     [
         ({"sentences": "He"}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
         ({"sentences": [["He"], []]}, "expected an object with 'sentences', lists of words, as e2e-coref has it"),
-        (
-            {"sentences": [["He", "\n"]]},
-            "the word '\\n': expected words without spaces",
-        ),
-        (
-            {"sentences": [["New York"]]},
-            "the word 'New York': expected words without spaces",
-        ),
+        ({"sentences": [["He", "\n"]]}, "the word '\\n': expected words without spaces"),
+        ({"sentences": [["New York"]]}, "the word 'New York': expected words without spaces"),
         ({"speakers": [["Ann"] * 4]}, "'speakers': expected one for every word of 'sentences'"),
         ({"clusters": [[[4, 6]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
         ({"clusters": [[[3, 2]]]}, "'clusters': expected lists of [first, last] word, from 0 to 5"),
