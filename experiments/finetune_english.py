@@ -8,7 +8,7 @@ With the corpus of `pretrain_english.py`:
 hardware  2 CPU cores with AMX
 time      about 125 minutes of training, mostly next to other jobs (7,600 tokens/s without them, in bfloat16), and 3
           minutes to fit a softmax
-result    87.4 held-out perplexity on 20,000 tokens, 114.4 with the fitted softmax before training. docs/results.md has
+result    87.4 held-out perplexity on 20,000 tokens, 114.4 with the fitted softmax before training. docs/recipes.md has
           the perplexity per source
 measured  all of it, in two runs; docs/recipes.md has their steps
 """
