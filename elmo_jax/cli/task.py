@@ -103,7 +103,11 @@ def _load(options: argparse.Namespace) -> "TrainedTask":
 
     if options.seed is not None and options.ensemble:
         raise UserError("--seed chooses one model and --ensemble averages all; remove one of the two options")
-    return load_task(options.run_folder, None if options.seed is None else [options.seed], options.ensemble)
+    trained = load_task(options.run_folder, None if options.seed is None else [options.seed], options.ensemble)
+    if options.ensemble and (missing := [str(n) for n in trained.config.seeds if n not in trained.seeds]):
+        message = f"seeds {', '.join(missing)} of config.seeds have not finished training; the average is without them"
+        print(f"elmo-jax: {message}", file=sys.stderr)
+    return trained
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -118,16 +118,16 @@ def _find_others(coordinator: str | None, processes: int | None, process: int | 
         return _join_launched(heartbeat)
     if coordinator is None or processes is None or process is None:
         raise UserError(f"--coordinator, --processes and --process go together; missing: {', '.join(missing)}")
-    if not re.fullmatch(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", coordinator):
-        raise UserError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
+    match = re.fullmatch(r"(?:[^\s:]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", coordinator)
+    if not match or not 1 <= int(match[1]) <= 65_535:
+        raise UserError(f"--coordinator: expected HOST:PORT with a port of 1 to 65535, got {coordinator!r}")
     if not 0 <= process < processes:
         raise UserError(f"--process: expected 0 to {processes - 1}, with --processes {processes}; got {process}")
     if process == 0:  # JAX itself might crash. A process of an earlier launch that is ending may hold the port.
-        port = int(coordinator.rpartition(":")[2])
         try:
-            socket.create_server(("", port)).close()
-        except (OSError, OverflowError) as error:
-            raise PeerLost(f"--coordinator: port {port} of this host cannot be had: {_one_line(error)}") from None
+            socket.create_server(("", int(match[1]))).close()
+        except OSError as error:
+            raise PeerLost(f"--coordinator: port {match[1]} of this host cannot be had: {_one_line(error)}") from None
     given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
     _initialize(heartbeat, cluster_detection_method="deactivate", **given)
     return True

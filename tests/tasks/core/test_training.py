@@ -13,6 +13,7 @@ import pytest
 from etils import epath
 
 import elmo_jax
+from elmo_jax.cli.main import main
 from elmo_jax.config import Config
 from elmo_jax.config_file import with_overrides
 from elmo_jax.errors import UserError
@@ -140,6 +141,19 @@ def test_an_ensemble_averages_the_seeds(run: Path, result: dict[str, Any], folde
     together = elmo_jax.load_task(run, seeds=[0, 4])
     metrics = together.evaluate(str(folder / "test.conllu"))
     assert metrics["accuracy"] == pytest.approx(result["ensemble"]["test"]["accuracy"])
+
+
+def test_an_ensemble_names_the_seeds_that_are_missing(
+    run: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in run.iterdir():
+        if path.name != "seed_4":
+            (tmp_path / path.name).symlink_to(path)
+    assert main(["task", "evaluate", str(tmp_path), "--data", str(folder / "test.conllu"), "--ensemble"]) == 0
+    message = "elmo-jax: seeds 4 of config.seeds have not finished training; the average is without them"
+    assert message in capsys.readouterr().err.splitlines()
+    assert main(["task", "evaluate", str(run), "--data", str(folder / "test.conllu"), "--ensemble"]) == 0
+    assert "not finished" not in capsys.readouterr().err
 
 
 def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> None:
