@@ -155,7 +155,10 @@ def test_port_in_use() -> None:
     [
         (["--processes", "2"], "missing: --coordinator, --process"),
         (["--process", "0"], "missing: --coordinator, --processes"),
-        (["--coordinator", "host", "--processes", "2", "--process", "0"], "expected HOST:PORT with a port of 1 to 65535, got 'host'"),
+        (
+            ["--coordinator", "host", "--processes", "2", "--process", "0"],
+            "expected HOST:PORT with a port of 1 to 65535, got",
+        ),
         (["--coordinator", "host:0", "--processes", "2", "--process", "0"], "port of 1 to 65535, got 'host:0'"),
         (["--coordinator", "[::1]:65536", "--processes", "2", "--process", "0"], r"65535, got '\[::1\]:65536'"),
         (["--coordinator", "host:1", "--processes", "2", "--process", "2"], "expected 0 to 1"),

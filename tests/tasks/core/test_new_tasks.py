@@ -17,7 +17,9 @@ from elmo_jax.tasks.core.inputs import TextEncoder
 from elmo_jax.tasks.core.program import TaskProgram
 from elmo_jax.tasks.core.setup import TaskSetup, rows_of
 from elmo_jax.tasks.core.tagging import TaggedSentence
-from elmo_jax.tasks.registry import get_task
+from elmo_jax.tasks.formats import sources
+from elmo_jax.tasks.formats.sources import read_source
+from elmo_jax.tasks.registry import get_task, task_config
 from elmo_jax.tasks.snli.task import ClassifiedTexts
 from tests.tasks.core.new_tasks.new_tasks import chunks, questions
 
@@ -67,3 +69,21 @@ def test_what_a_reader_gives_wrongly_is_refused() -> None:
     examples = [ClassifiedTexts((["He", "runs"], ["He", "sits"]), "Neutral")]
     with pytest.raises(UserError, match="config.data.train: the label 'Neutral': expected one of entailment, "):
         get_task("snli").labels(examples, get_task("snli").config_class())
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("ner", TaggedSentence(["He", "runs"], [])),
+        ("snli", ClassifiedTexts((["He", "runs"], ["He", "sits"]), "")),
+    ],
+)
+def test_a_reader_that_gives_no_annotation_is_refused(name: str, example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The padding would be trained as its tags, or the first class as its own."""
+    task = get_task(name)
+    monkeypatch.setattr(sources, "import_object", lambda path, key: lambda path, config, use: [example])
+    config = task_config({"task": name, "data": {"reader": "readers:read"}})
+    assert read_source(task, config, "some.txt", "prediction") == [example]
+    for use in ("training", "evaluation"):
+        with pytest.raises(UserError, match="config.data.reader: an example of .*some.txt is not annotated: 'He runs"):
+            read_source(task, config, "some.txt", use)
