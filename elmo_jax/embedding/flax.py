@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -79,7 +78,12 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
       UserError: the model was trained with another biLM, or the cache is of another one (the fingerprints differ); or
         the model has no `ELMo`.
     """
-    variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}} if hasattr(module, "fingerprint") else {}
+    if not hasattr(module, "fingerprint"):
+        raise UserError(
+            "module: expected nnx.bridge.ToNNX(bilm.elmo(…), rngs=rngs) after lazy_init; a model that contains ELMo,"
+            " or one whose biLM is trained, has no place for a frozen biLM"
+        )
+    variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
         setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))
     return module
@@ -97,11 +101,7 @@ def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
 
 
 def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arrays to be added to an `ELMo`: its biLM, one of the known ones, and their cached words.
-
-    Where the fingerprint is not known, because the variables are arguments of a traced function, arrays of another biLM
-    become NaN.
-    """
+    """Returns the arrays to be added to an `ELMo`: its biLM, one of the known ones, and their cached words."""
     is_traced, is_abstract = isinstance(variables, jax.core.Tracer), isinstance(variables, jax.ShapeDtypeStruct)
     if (is_traced or is_abstract) and len(pairs) > 1:
         raise UserError(
@@ -119,13 +119,10 @@ def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"{problem}; load the biLM it was trained with")
     bilm, cached = pairs[stored]
     arrays: dict[str, Any] = {"tree": frozen_tree(bilm)}
-    if cached is not None and len(cached.vectors):
-        with standard_numerics():
+    with standard_numerics():
+        # `ELMo` compares it with the stored fingerprint. It is of floats, so that one may differentiate by all arrays.
+        digest = np.frombuffer(bytes.fromhex(bilm.fingerprint), np.uint8).astype(np.float32)
+        arrays["digest"] = jax.device_put(digest, may_alias=False)
+        if cached is not None and len(cached.vectors):
             arrays["cache"] = jax.device_put(cached.vectors, may_alias=False)
-    if is_abstract:
-        return jax.eval_shape(lambda: arrays)
-    if is_traced:
-        digest = np.frombuffer(bytes.fromhex(stored), np.uint8)
-        fits = (variables == digest).all() | (variables == 0).all()
-        return jax.tree.map(lambda leaf: jnp.where(fits, leaf, jnp.nan).astype(leaf.dtype), arrays)
-    return arrays
+    return jax.eval_shape(lambda: arrays) if is_abstract else arrays

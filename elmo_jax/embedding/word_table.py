@@ -90,6 +90,8 @@ class WordTable:
         """
         if isinstance(words, str):
             raise UserError(f"words: expected a list of words, got one string; try [{words!r}]")
+        if (wrong := next((word for word in words if not isinstance(word, str)), None)) is not None:
+            raise UserError(f"words: holds {wrong!r}, which is no word (str)")
         vectors = [np.zeros((0, self._model.config.lstm.projection), np.float32)]
         size = min(CHUNK, self.capacity)
         for start in range(0, len(words), size):

@@ -9,6 +9,8 @@ and, in the collection `elmo`, the fingerprint of the biLM that they belong to.
 """
 
 from collections.abc import Callable
+from math import inf
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -23,7 +25,7 @@ from elmo_jax.model.bilm import BiLM, LSTMForm
 from elmo_jax.model.dropout import Dropout
 from elmo_jax.model.precision import Precision, standard_promotion
 from elmo_jax.model.scalar_mix import LayerNorm, Layers, ScalarMix, check_array, chosen_layers
-from elmo_jax.model.sentences import Trainable, sentence_layers
+from elmo_jax.model.sentences import Trainable, has_gap, sentence_layers
 from elmo_jax.settings import choice
 from elmo_jax.types import Tree
 
@@ -31,6 +33,9 @@ _LIFT = (
     "nn.scan and nn.vmap must lift the collections 'params', 'elmo' and 'bilm', as in"
     " variable_broadcast=('params', 'elmo', 'bilm')"
 )
+
+# Without it, a call outside of `jit` would compile its loops each time.
+_run = jax.jit(sentence_layers, static_argnames=("model", "trainable"), inline=True)
 
 
 class ELMoOutput(NamedTuple):
@@ -71,7 +76,8 @@ class ELMo(nn.Module):
         and False, the default, for none. The biLM is then in `params`, under `bilm`, and in every checkpoint, and
         `with_bilm` is not needed.
       initial: with `trainable`, returns the biLM's parameters for `init`; `EmbeddingBiLM.elmo` sets it.
-      train_gamma: whether the scales of the mixes are trained; otherwise they stay 1.
+      train_gamma: whether the scales of the mixes get gradients; without, they stay 1 unless the optimizer decays
+        weights.
     """
 
     config: ModelConfig
@@ -96,13 +102,14 @@ class ELMo(nn.Module):
         self.trainable = choice(Trainable, whole.get(self.trainable, self.trainable), "trainable")
         if self.trainable is not Trainable.NONE and self.initial is None:
             raise UserError("trainable: without initial parameters; make the module with bilm.elmo(trainable=True)")
-        for name, valid, expected in (
-            ("num_mixes", self.num_mixes >= 1, "at least 1"),
-            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
-            ("regularization", 0 <= self.regularization < float("inf"), "at least 0"),
+        for name, kind, least, below, expected in (
+            ("num_mixes", Integral, 1, inf, "whole number of at least 1"),
+            ("dropout", Real, 0, 1, "number of at least 0 and below 1"),
+            ("regularization", Real, 0, inf, "number of at least 0"),
         ):
-            if not valid:
-                raise UserError(f"{name}: expected a number of {expected}, got {getattr(self, name)!r}")
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= float(value) < below:
+                raise UserError(f"{name}: expected a {expected}, got {value!r}")
         super().__post_init__()
 
     def setup(self) -> None:
@@ -134,16 +141,16 @@ class ELMo(nn.Module):
             row n - 1 of `characters`.
           deterministic: whether dropout is off.
 
-        Under `jit`, where values are not known, a character that does not exist, or a word that the cache or
-        `characters` do not have, makes the result NaN instead of raising an exception.
+        Under `jit`, where values are not known, a character that does not exist, a word that the cache or `characters`
+        do not have, or a row of zeros before a word makes the result NaN instead of raising an exception.
 
         Inside a lifted transform, such as `nn.scan` or `nn.vmap`, the collections `params`, `elmo` and `bilm` must be
         lifted; `bilm` is broadcast: `nn.scan(…, variable_broadcast=("params", "elmo", "bilm"))`.
 
         Raises:
           UserError: an argument is not such an array, W is not the number of characters per word of this biLM, an id is
-            out of range, `words` has rows that the cache or `characters` do not have, or the biLM is trained, whose
-            word vectors cannot be cached.
+            out of range, `words` has rows that the cache or `characters` do not have, zeros are before a word of the
+            same sentence, or the biLM is trained, whose word vectors cannot be cached.
           ValueError: the variables have no biLM.
         """
         if words is not None and self.trainable is not Trainable.NONE:
@@ -195,19 +202,33 @@ class ELMo(nn.Module):
     def _bilm(self, characters: jax.Array, words: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         batch, steps = characters.shape[:2] if words is None else words.shape
         mask = (characters > 0).any(-1) if words is None else words != 0
+        if not isinstance(mask, jax.core.Tracer) and has_gap(mask).any():
+            raise UserError("zeros before a word: they mark the end of a sentence; give a word, or leave the row out")
         if self.is_initializing():  # no parameters depend on the layers; `with_bilm` adds a frozen biLM later
             shape = (batch, self.config.lstm.layers + 1, steps + 2, self.config.width)
             return jnp.zeros(shape, jnp.float32), mask
         model = BiLM(self.config, 0, self.precision, self.form, parent=None)
         assert isinstance(self.trainable, Trainable)
         if self.trainable is not Trainable.NONE:
-            return sentence_layers(model, self.tree, characters, trainable=self.trainable)
+            return _run(model, self.tree, characters, trainable=self.trainable)
         if not self.has_variable("bilm", "tree"):
             raise ValueError(f"no biLM here: variables = elmo_jax.with_bilm(variables, bilm), then apply; {_LIFT}")
         cache = None if words is None else self.get_variable("bilm", "cache", None)
         if words is not None:
             _check_rows(words, 0 if cache is None else len(cache), len(characters))
-        return sentence_layers(model, self.get_variable("bilm", "tree"), characters, words, cache)
+        layers, mask = _run(model, self.get_variable("bilm", "tree"), characters, words, cache)
+        return jnp.where(self._is_own_bilm(), layers, jnp.nan), mask
+
+    def _is_own_bilm(self) -> bool | jax.Array:
+        """Compares fingerprints, since what was restored after the biLM was added may have been made with another."""
+        stored: Any = self.get_variable("elmo", "fingerprint", None)
+        given: Any = self.get_variable("bilm", "digest", None)
+        if stored is None or given is None:
+            return True
+        fits = (stored == given).all() | (stored == 0).all()
+        if not isinstance(fits, jax.core.Tracer) and not fits:
+            raise UserError("the variables were made with another biLM than the one that was added; load that one")
+        return fits
 
     @standard_promotion()
     def _mixed(self, vectors: jax.Array, mask: jax.Array, deterministic: bool, marked: bool) -> ELMoOutput:

@@ -166,7 +166,7 @@ class ScalarMix(nn.Module):
         if self.layer_norm is LayerNorm.TOKENS:
             vectors = jax.nn.standardize(vectors, variance=vectors.var(-1, keepdims=True), epsilon=EPSILON)
         elif self.layer_norm is not LayerNorm.NONE and layers is Layers.ALL:
-            vectors = normalize(vectors, mask, self.axis_name)
+            vectors = normalize(vectors, mask, None if self.is_initializing() else self.axis_name)
         if layers is Layers.ALL:
             weights = self.param("weights", nn.initializers.zeros_init(), vectors.shape[1:2], jnp.float32)  # [N]
             mixed = jnp.einsum("n,bntd->btd", jax.nn.softmax(weights), vectors, precision=lax.Precision.HIGHEST)

@@ -39,7 +39,8 @@ def sentence_layers(
     """Computes the layers of sentences, each from a zero state, through which gradients flow into `trainable`.
 
     The `characters`, `words` and `cache` [N, P] are those of `ELMo`. A word that the cache or `characters` do not have,
-    or with an id that does not exist, becomes NaN, since compiled code cannot raise an exception.
+    or with an id that does not exist, becomes NaN, as do sentences with zeros before a word, since compiled code cannot
+    raise an exception.
 
     Returns:
       The layers [B, L+1, T+2, 2P], whose places include the boundary tokens `<S>` and `</S>`, and the mask of the words
@@ -53,6 +54,7 @@ def sentence_layers(
         for name, part in tree.items()
     }
     vectors = _token_vectors(model, tree, characters, mask, words, cache)  # [B, T+2, P]
+    vectors = jnp.where(has_gap(mask)[:, None, None], jnp.nan, vectors)
     length = mask.sum(-1, keepdims=True)  # [B, 1]
     position = jnp.arange(steps + 2)
     # The permutation that reverses each sentence with its boundary tokens, [B, T+2, 1]; it is its own inverse.
@@ -68,6 +70,11 @@ def sentence_layers(
         outputs.append(jnp.concatenate([forward, *(jnp.take_along_axis(b, turned, 1) for b in backward)], -1))
     layers = jnp.stack(outputs, 1)
     return layers if trainable is not Trainable.NONE else jax.lax.stop_gradient(layers), mask
+
+
+def has_gap(mask: jax.Array) -> jax.Array:
+    """Returns which sentences of a mask [B, T] have a word after a place without one: bool [B]."""
+    return (mask[:, 1:] & ~mask[:, :-1]).any(-1)
 
 
 def _token_vectors(

@@ -307,6 +307,8 @@ def test_bfloat16_and_its_error():
 def test_words_of_one_string_are_refused(bilm):
     with pytest.raises(UserError, match=r"words: expected a list of words, got one string; try \['cat'\]"):
         bilm.words("cat")
+    with pytest.raises(UserError, match=r"words: holds 1, which is no word"):
+        bilm.words(["cat", 1])
 
 
 @pytest.mark.parametrize("source", [None, ["options.json", "weights.hdf5"], b"english", ("options.json",)])

@@ -26,9 +26,10 @@ from elmo_jax import (
     with_bilm,
 )
 from elmo_jax.characters import encode_chars
+from elmo_jax.checkpoints.layout import fingerprint, flatten
 from elmo_jax.model import sentences
 from elmo_jax.model.precision import Precision
-from tests.model.elmo_modules import SENTENCES, SIZE, bilm_of, by_hand, made, run
+from tests.model.elmo_modules import CONFIG, SENTENCES, SIZE, bilm_of, by_hand, made, run
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +309,63 @@ def test_from_nnx(bilm, characters):
     assert stored["elmo"]["fingerprint"][...].size == 32
     with pytest.raises(UserError, match="made with another biLM"):
         add_bilm(model.elmo, bilm_of(seed=5))
+    with pytest.raises(UserError, match="module: expected nnx.bridge.ToNNX"):
+        add_bilm(model, bilm)
+
+
+def test_a_restore_into_a_model_of_another_bilm_is_noticed(bilm, characters):
+    """In NNX, the stored fingerprint takes the place of the model's; in Linen, that of merged variables does."""
+    other = bilm_of(seed=5)
+    stored = nnx.state(NNXTagger(other, characters, nnx.Rngs(0)), nnx.Not(FrozenBiLM))
+    model = NNXTagger(bilm, characters, nnx.Rngs(0))
+    nnx.update(model, stored)
+    module, variables = made(bilm, characters)
+    merged = variables | {"elmo": made(other, characters)[1]["elmo"]}
+    for call in (lambda: model(characters), lambda: module.apply(merged, characters)):
+        with pytest.raises(UserError, match="the variables were made with another biLM"):
+            call()
+    assert np.isnan(nnx.jit(lambda m, c: m(c))(model, characters)[0, :3]).all()
+    assert np.isnan(run(module, merged, characters).mixes[0][0, :3]).all()
+    with pytest.raises(UserError, match="made with another biLM"):
+        add_bilm(model.elmo, bilm)
+    add_bilm(model.elmo, other)
+    assert np.isfinite(model(characters)).all()
+
+
+def test_a_bilm_with_and_without_its_softmax_is_the_same_one(bilm, characters):
+    """Vectors do not depend on the softmax, which a run has and a small export lacks."""
+    kernel = {"kernel": np.ones((3, CONFIG.lstm.projection), "f4"), "bias": np.ones(3, "f4")}
+    params = {**bilm.params, "softmax": kernel}
+    full = elmo_jax.PretrainedBiLM(CONFIG, params, ["a", "b", "c"], {}, fingerprint(flatten(params)))
+    trained = elmo_jax.EmbeddingBiLM.of(full)
+    assert trained.fingerprint == bilm.fingerprint != full.fingerprint and "softmax" in trained.params
+    stored = jax.jit(trained.elmo().init)(jax.random.key(0), characters)
+    assert set(with_bilm(stored, bilm)["bilm"]["tree"]) == set(bilm.params)
+
+
+def test_calls_outside_of_jit_compile_once(bilm, characters):
+    module, variables = made(bilm, characters)
+    module.apply(variables, characters)
+    names: list[str] = []
+
+    def count(name, seconds, **keywords):
+        names.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        module.apply(variables, characters[::-1])
+        before = names.count("/jax/core/compile/backend_compile_duration")
+        jax.jit(lambda x: x * 17)(3.0)
+        after = names.count("/jax/core/compile/backend_compile_duration")
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert (before, after) == (0, 1)
+
+
+def test_a_norm_of_all_devices_is_initialized_on_one(bilm, characters):
+    spread = bilm.elmo(layer_norm="without_bos_eos", axis_name="data")
+    expected = bilm.elmo(layer_norm="without_bos_eos").init(jax.random.key(0), characters)
+    jax.tree.map(assert_array_equal, spread.init(jax.random.key(0), characters), expected)
 
 
 def test_marks_are_those_of_the_speller():

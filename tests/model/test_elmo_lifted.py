@@ -117,6 +117,12 @@ def test_arrays_that_are_not_what_is_read(bilm, characters):
         wrong[0, 1, 2] = value
         mixed = np.asarray(jax.jit(module.apply)(variables, wrong).mixes[0])
         assert np.isnan(mixed[0]).any() and np.isfinite(mixed[1:]).all()
+    wrong = characters.copy()
+    wrong[0, 0] = 0  # before a word
+    with pytest.raises(UserError, match="zeros before a word: they mark the end of a sentence"):
+        module.apply(variables, wrong)
+    mixed = np.asarray(jax.jit(module.apply)(variables, wrong).mixes[0])
+    assert np.isnan(mixed[0, 1]).all() and np.isfinite(mixed[1:]).all()
     layers, mask, _ = bilm.embed(SENTENCES)
     with pytest.raises(UserError, match=r"layers \(\) and mask .*: expected arrays \[B, 3, T, 10\]"):
         module.apply(variables, layers.tolist(), mask, method="mix")

@@ -33,10 +33,14 @@ def characters() -> np.ndarray:
         ),
         ({"layer_norm": False}, "layer_norm: expected one of"),
         ({"precision": "float16"}, "precision: expected one of 'float32', 'bfloat16', got 'float16'"),
-        ({"num_mixes": 0}, "num_mixes: expected a number of at least 1, got 0"),
+        ({"num_mixes": 0}, "num_mixes: expected a whole number of at least 1, got 0"),
+        ({"num_mixes": 2.0}, "num_mixes: expected a whole number of at least 1, got 2.0"),
+        ({"dropout": None}, "dropout: expected a number of at least 0 and below 1, got None"),
+        ({"dropout": "0.5"}, "dropout: expected a number of at least 0 and below 1, got '0.5'"),
         ({"dropout": 1.0}, "dropout: expected a number of at least 0 and below 1, got 1.0"),
         ({"regularization": -1}, "regularization: expected a number of at least 0, got -1"),
         ({"regularization": float("nan")}, "regularization: expected"),
+        ({"regularization": None}, "regularization: expected a number of at least 0, got None"),
     ],
 )
 def test_settings_out_of_range(bilm, settings, message):
