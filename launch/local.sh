@@ -95,7 +95,9 @@ while ((${#pids[@]})); do
       watch=$!
     fi
   done
-  sleep 0.2
+  # In the background: Ctrl-C signals the foreground's process group, which under set -m is that of a command.
+  sleep 0.2 &
+  wait $! || true # a signal interrupts it
 done
 if [[ -n ${watch:-} ]]; then kill -- "-$watch" 2>/dev/null || true; fi
 exit "$status"

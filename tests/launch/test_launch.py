@@ -1,6 +1,7 @@
 """The usage of all launch scripts, and local.sh with a stand-in for elmo-jax."""
 
 import os
+import pty
 import shlex
 import shutil
 import signal
@@ -154,3 +155,19 @@ def test_local_passes_a_signal_on_once(tmp_path: Path, number: int, word: str, s
     process.send_signal(number)
     assert process.wait(30) == status
     assert [(tmp_path / f"signals-{i}").read_text() for i in range(2)] == [f"{word}\n"] * 2
+
+
+def test_local_passes_on_a_ctrl_c_of_its_terminal(tmp_path: Path) -> None:
+    """The terminal signals its foreground process group, which must be that of the script whenever Ctrl-C comes."""
+    environment = os.environ | local(tmp_path, "wait wait")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve("/bin/bash", ["bash", str(LAUNCH / "local.sh"), "2", "--", "pretrain"], environment)
+    while not all((tmp_path / f"waiting-{i}").exists() for i in range(2)):
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        time.sleep(0.02)
+    time.sleep(0.1)  # now the script waits
+    os.write(terminal, b"\x03")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    os.close(terminal)
+    assert [(tmp_path / f"signals-{i}").read_text() for i in range(2)] == ["int\n"] * 2
