@@ -11,7 +11,7 @@ from elmo_jax.config import CHANGEABLE, Config, ModelConfig, default_config
 from elmo_jax.config_file import load_config
 from elmo_jax.errors import UserError
 from elmo_jax.settings import differences, from_dict, to_dict, walk
-from elmo_jax.training.setup import warmup_warning
+from elmo_jax.training.setup import rows_warning, warmup_warning
 
 pytestmark = pytest.mark.quick
 
@@ -164,6 +164,24 @@ def test_a_warmup_that_a_run_does_not_end_is_said(experiment):
     assert printed and "500 steps" in printed and "120 steps" in printed and "24.0% of their peak" in printed
     assert warmup_warning(config, 501) is None and warmup_warning(config, 0) is None
     assert warmup_warning(load_config(experiment, []), 120) is None
+
+
+class Text:
+    """A corpus of a hundred blocks."""
+
+    def tokens(self, split):
+        return 160_000
+
+    def blocks(self, split):
+        return range(100)
+
+
+def test_too_many_rows_for_a_small_text_are_said(experiment):
+    few, many = (load_config(experiment, [f"--config.train.batch_size={rows}"]) for rows in (32, 384))
+    steps = [math.ceil(160_000 / config.train.tokens_per_step) for config in (few, many)]
+    assert rows_warning(few, Text(), steps[0]) is None
+    printed = rows_warning(many, Text(), steps[1])
+    assert "each of the 384 rows has a part of its own, 0.26 of the 100 blocks" in printed
 
 
 def test_a_warmup_without_effect_is_said(experiment):

@@ -19,7 +19,7 @@ def add_command(commands: shared.Commands) -> None:
     parser.add_argument("--vocab-size", type=whole(1), metavar="V", help="largest number of words in the vocabulary")
     least = "least count in the training text of a word in the vocabulary (default: 2, or 1 with --vocab-size)"
     parser.add_argument("--min-count", type=whole(1), metavar="N", help=least)
-    exactly = "use exactly this vocabulary, a file of one word per line or an export"
+    exactly = "use exactly this vocabulary, a file of one word per line (the most frequent first) or an export"
     parser.add_argument("--vocab", type=downloaded, metavar="FILE", help=exactly)
     first = "use this vocabulary, a file or an export, followed by the words chosen as above"
     parser.add_argument("--extend-vocab", type=downloaded, metavar="FILE", help=first)

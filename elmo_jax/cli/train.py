@@ -79,14 +79,16 @@ def _pretrain(options: argparse.Namespace) -> int:
     name, workdir = shared.run_of(options, "pretrain_")
     with shared.connection(options):
         from elmo_jax.config_file import load_config
+        from elmo_jax.distributed.collectives import raise_on_all
         from elmo_jax.distributed.cpu import divide_cpu
         from elmo_jax.runs.result import print_summary
         from elmo_jax.training.pretrain import pretrain
         from elmo_jax.training.training_report import table
 
         # The processes are connected already, so that jax.device_count() in the file counts the devices of all of them.
-        config = load_config(options.config, options.overrides)
-        _check(options, config)
+        with raise_on_all():
+            config = load_config(options.config, options.overrides)
+            _check(options, config)
         divide_cpu(config.model.lstm, config.train.batch_size // config.train.accumulate)
         return print_summary(pretrain(config, workdir, name), workdir, table)
 

@@ -80,8 +80,7 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
     """
     if not hasattr(module, "fingerprint"):
         raise UserError(
-            "module: expected nnx.bridge.ToNNX(bilm.elmo(…), rngs=rngs) after lazy_init; a model that contains ELMo,"
-            " or one whose biLM is trained, has no place for a frozen biLM"
+            "module: expected nnx.bridge.ToNNX(bilm.elmo(…), rngs=rngs), with a frozen biLM, after lazy_init"
         )
     variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
@@ -102,14 +101,13 @@ def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
 
 def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arrays to be added to an `ELMo`: its biLM, one of the known ones, and their cached words."""
-    is_traced, is_abstract = isinstance(variables, jax.core.Tracer), isinstance(variables, jax.ShapeDtypeStruct)
-    if (is_traced or is_abstract) and len(pairs) > 1:
-        raise UserError(
-            "variables: while JAX traces, their values, which tell several biLMs apart, are not known; call"
-            " elmo_jax.with_bilm outside of jit"
-        )
+    is_abstract = isinstance(variables, jax.ShapeDtypeStruct)
+    is_known = not is_abstract and not isinstance(variables, jax.core.Tracer)
+    if not is_known and len(pairs) > 1:
+        problem = "while JAX traces, their values, which tell several biLMs apart, are not known"
+        raise UserError(f"variables: {problem}; call elmo_jax.with_bilm outside of jit")
     stored = next(iter(pairs))
-    if not is_traced and not is_abstract:
+    if is_known:
         # There are several rows where a lifted transform has stacked them.
         rows = np.asarray(variables).astype(np.uint8).reshape(-1, 32)
         stored = rows[0].tobytes().hex() if rows[0].any() or len(pairs) > 1 else stored

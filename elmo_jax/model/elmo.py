@@ -76,8 +76,7 @@ class ELMo(nn.Module):
         and False, the default, for none. The biLM is then in `params`, under `bilm`, and in every checkpoint, and
         `with_bilm` is not needed.
       initial: with `trainable`, returns the biLM's parameters for `init`; `EmbeddingBiLM.elmo` sets it.
-      train_gamma: whether the scales of the mixes get gradients; without, they stay 1 unless the optimizer decays
-        weights.
+      train_gamma: whether the scales of the mixes get gradients; otherwise they stay 1, if weights do not decay.
     """
 
     config: ModelConfig

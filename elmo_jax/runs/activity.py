@@ -89,9 +89,12 @@ class Watchdog:
         self._closed.set()
 
     def _watch(self) -> None:
-        limit = 60 * self._minutes
+        limit, before = 60 * self._minutes, time.monotonic()
         while not self._closed.wait(min(limit / 10, 1.0)):
-            waited = time.monotonic() - self._activity.progressed
+            if time.monotonic() - before > limit / 2:  # the whole process was suspended, not only its work
+                self._activity.advance()
+            before = time.monotonic()
+            waited = before - self._activity.progressed
             if waited > limit * (1 if self._activity.phase in ("steps", "data") else _LONGER):
                 self._end(f"{PHASES[self._activity.phase]}: no progress for {waited / 60:.3g} minutes")
 

@@ -24,7 +24,7 @@ from elmo_jax.runs.metrics import check_trackers
 from elmo_jax.runs.result import Finished, read_result
 from elmo_jax.training.loop import train
 from elmo_jax.training.partitioning import with_precision
-from elmo_jax.training.setup import Recipe, TrainingSetup, check_sizes, total_steps, warmup_warning
+from elmo_jax.training.setup import Recipe, TrainingSetup, check_sizes, rows_warning, total_steps, warmup_warning
 
 
 def pretrain(config: Config, workdir: str | os.PathLike[str], title: str) -> Finished | Stopped:
@@ -72,8 +72,9 @@ def launch(
             result = read_result(workdir) or {}
     if broadcast_from_primary(result.get("steps") == total or result.get("stopped_early", False)):
         return Finished(result, already=True)
-    if is_primary() and (warning := warmup_warning(config, updates)):
-        print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
+    for warning in filter(None, (warmup_warning(config, updates), rows_warning(config, corpus, updates))):
+        if is_primary():
+            print(f"elmo-jax: warning: {warning}", file=sys.stderr, flush=True)
     # JAX cannot keep a program whose temporary memory is in several blocks (`partitioning.step_options`; 0.10.2).
     warnings.filterwarnings("ignore", r"Error writing persistent.*Multiple temp buffer allocations", UserWarning)
     ended = train(TrainingSetup(config, corpus, mesh, updates, recipe.frozen), recipe, workdir, title)

@@ -179,21 +179,17 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:
     """Raises `UserError` if a vocabulary has too few words to draw the negatives of a step from."""
-    if config.train.negatives >= vocabulary_size:
-        raise UserError(
-            f"config.train.negatives: {config.train.negatives} distinct negatives cannot be drawn from a vocabulary of"
-            f" {vocabulary_size} words; use fewer, or 0 for the full softmax"
-        )
+    if (negatives := config.train.negatives) >= vocabulary_size:
+        problem = f"{negatives} distinct negatives cannot be drawn from a vocabulary of {vocabulary_size} words"
+        raise UserError(f"config.train.negatives: {problem}; use fewer, or 0 for the full softmax")
 
 
 def warmup_warning(config: Config, total: int) -> str | None:
     """Returns a warning if the warmup has no effect, or is not over at the end of a run of `total` steps, or None."""
     optimizer = config.train.optimizer
     if optimizer.schedule == "constant" and optimizer.warmup_steps:
-        return (
-            f"config.train.optimizer.warmup_steps: {optimizer.warmup_steps:,} has no effect, since"
-            " config.train.optimizer.schedule is constant; set that to warmup_cosine"
-        )
+        problem = f"{optimizer.warmup_steps:,} has no effect, since config.train.optimizer.schedule is constant"
+        return f"config.train.optimizer.warmup_steps: {problem}; set that to warmup_cosine"
     if optimizer.schedule == "constant" or not total or optimizer.warmup_steps < total:
         return None
     return (
@@ -203,17 +199,24 @@ def warmup_warning(config: Config, total: int) -> str | None:
     )
 
 
+def rows_warning(config: Config, corpus: Corpus, total: int) -> str | None:
+    """Returns a warning if the rows are so many for the text that `total` steps leave out a tenth of it or more."""
+    rows, blocks = config.train.batch_size, len(corpus.blocks("train"))
+    each = total * config.train.unroll_steps * blocks / corpus.tokens("train")
+    if each >= 2 or not total:
+        return None
+    part = f"each of the {rows:,} rows has a part of its own, {each:.2g} of the {blocks:,} blocks of the text"
+    return f"config.train.batch_size: {part}; some text is left out, and other text is read twice; use fewer rows"
+
+
 def total_steps(config: Config, corpus: Corpus) -> int:
     """Returns `train.steps`, or else the number of steps of `train.epochs` epochs."""
     steps = config.train.epochs * epoch_tokens(corpus, config.data.mixture) / config.train.tokens_per_step
     if not config.train.steps and steps > LARGEST_INTEGER:
-        raise UserError(
-            f"config.train.epochs: {config.train.epochs:g} epochs are {steps:.3g} steps; at most {LARGEST_INTEGER:,}"
-        )
+        epochs = f"{config.train.epochs:g} epochs are {steps:.3g} steps"
+        raise UserError(f"config.train.epochs: {epochs}; at most {LARGEST_INTEGER:,}")
     total, profile = config.train.steps or math.ceil(steps), config.train.profile
     if profile and (len(profile) != 2 or sum(profile) - 1 > total):
-        raise UserError(
-            f"config.train.profile: expected the first step and the number of steps, within the {total:,} steps of the"
-            f" run, got {profile}"
-        )
+        expected = f"the first step and the number of steps, within the {total:,} steps of the run"
+        raise UserError(f"config.train.profile: expected {expected}, got {profile}")
     return total

@@ -96,14 +96,13 @@ def test_a_corpus_without_names(tmp_path: Path) -> None:
 
 
 def test_every_source_has_its_own_heldout_text(tmp_path: Path) -> None:
-    """A file of running text is one document next to other files of the same name only."""
     for name in ("a", "b", "c"):
         sentences = (f"This is sentence {i} of {name}, which ends here." for i in range(150))
         (tmp_path / f"{name}.txt").write_text(" ".join(sentences) + "\n")
     paths = [f"{name}={tmp_path}/{name}.txt" for name in ("a", "b")]
     apart = make(tmp_path / "apart", *paths, f"b={tmp_path}/c.txt", format="raw")
     heldout = lines_of(apart, "heldout")
-    assert len(heldout["a"]) == 50 and len(heldout["b"]) == 150  # the last run of sentences, the last document
+    assert len(heldout["a"]) == 50 and len(heldout["b"]) == 100  # the last runs of sentences, of 150 and of 300
     given = make(tmp_path / "given", *paths, heldout_sources=[f"c={tmp_path}/c.txt"], format="raw")
     assert list(lines_of(given, "train")) == ["a", "b"] and list(lines_of(given, "heldout")) == ["c"]
     rows = describe(given).splitlines()

@@ -209,13 +209,20 @@ def test_each_process_traces_its_steps(commands: Commands, tmp_path: Path) -> No
         assert len(list((tmp_path / "run" / "profile" / f"process_{index}").rglob("*.xplane.pb"))) == 1
 
 
-def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path) -> None:
-    """A process that has no corpus: the others cannot know, and would wait."""
-    launched = start(commands, tmp_path / "run", 2, 1, only={1: ["--config.data.corpus=nowhere"]})
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.corpus=nowhere", "nowhere: not a prepared corpus"),
+        ("train.unroll_steps=0", "config.train.unroll_steps: expected"),
+    ],
+)
+def test_mistake_of_one_ends_all(commands: Commands, tmp_path: Path, setting: str, message: str) -> None:
+    """A process that has no corpus, or another file of settings: the others cannot know, and would wait."""
+    launched = start(commands, tmp_path / "run", 2, 1, only={1: [f"--config.{setting}"]})
     first, second = ends(launched)
     assert (first.status, second.status) == (2, 2)
     host = socket.gethostname()
-    assert last_words(second).startswith(f"elmo-jax: process 1 on {host}: nowhere: not a prepared corpus")
+    assert last_words(second).startswith(f"elmo-jax: process 1 on {host}: {message}")
     assert last_words(first) == f"elmo-jax: process 0 on {host}: process 1 has found a mistake; its own log says which"
     assert "Traceback" not in first.stderr + second.stderr
 

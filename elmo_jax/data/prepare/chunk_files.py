@@ -4,8 +4,8 @@ A file appears completely or not at all, and begins with a checksum and a summar
 command that was stopped continues with the files that it has finished, and a worker that repeats another's work does no
 harm.
 
-A unit is a part of the text that is held out, or trained on, as a whole: a document where the starts of documents are
-marked, otherwise a run of `SENTENCES_PER_UNIT` sentences, or one sentence of a text that has no more than that. The
+A unit is a part of the text that is held out, or trained on, as a whole: a document or, where these are not marked or
+the fraction is less than one, a run of `SENTENCES_PER_UNIT` sentences, or one sentence of a text that has no more. The
 number of a unit decides, so that a chunk can be divided without the others, once the units before it are counted.
 """
 
@@ -75,14 +75,8 @@ class Planned(NamedTuple):
         return (numbers + 1) * up // down > numbers * up // down, begin
 
 
-def divide(
-    chunks: Sequence[tuple[Key, Boundaries]], has_documents: bool, divisible: bool, fraction: float
-) -> list[Planned]:
-    """Divides the chunks of a text into units, of which a fraction is held out; the units are documents if it has some.
-
-    A text of one document that is `divisible` is divided further: otherwise nothing could be held out of a file without
-    blank lines.
-    """
+def divide(chunks: Sequence[tuple[Key, Boundaries]], has_documents: bool, fraction: float) -> list[Planned]:
+    """Divides the chunks of a text into units, of which a fraction is held out."""
     documents, offset, reduced = 0, 0, True
     before = []
     for key, chunk in chunks:
@@ -92,7 +86,7 @@ def divide(
         offset += chunk.sentences
         reduced = chunk.ends_with_start or (reduced and not chunk.sentences)
     size, units = 0, documents
-    if not has_documents or (documents == 1 and divisible):
+    if not has_documents or 0 < documents * fraction < 1:
         size = SENTENCES_PER_UNIT if offset > SENTENCES_PER_UNIT else 1
         units = -(-offset // size)
     return [Planned(*chunk, size, units, fraction) for chunk in before]

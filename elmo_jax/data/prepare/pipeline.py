@@ -182,7 +182,15 @@ def _request(text: Text, options: PrepareOptions, words: list[str], runner: Loca
     """Returns what identifies a corpus in its report: the settings, and the checksums of the text."""
     paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
     with Progress("computing the checksums of the text", show=options.progress):
-        digests = iter(runner.map(file_digest, paths, workers=1))
+        found = list(runner.map(file_digest, paths, workers=1))
+        trained = sum(len(source.sizes) for source in text.sources[: text.trained] if isinstance(source, Files))
+        held = {digest: path for (digest, _), path in zip(found[trained:], paths[trained:], strict=True)}
+        for (digest, _), path in zip(found, paths[:trained], strict=False):
+            if digest in held:
+                raise UserError(
+                    f"{path}: is a copy of {held[digest]}, which is held out; remove it, or do not train on it"
+                )
+        digests = iter(found)
         identities = [
             {"source": source.name, "format": str(source.format), **source.identity(digests)}
             | ({"name": name} if name else {})
@@ -255,7 +263,7 @@ def describe(corpus: Corpus) -> str:
         ("language", corpus.language),
         ("over 48 bytes", f"{lexicon['long_words']:,} distinct, {lexicon['long_word_uses']:,} uses (cut)"),
         ("lines without words", f"{text['empty_lines']:,}"),
-        ("<S>, </S>, <UNK>", f"{text['special_words_dropped']:,} (dropped)"),
+        ("<S> and </S>", f"{text['special_words_dropped']:,} (dropped)"),
         ("lines not UTF-8", f"{text['replaced_lines']:,} (replaced)"),
     ]
     if text["unspaced_documents"]:

@@ -171,16 +171,16 @@ def _open_source(name: str, format: Format | None, options: TextOptions) -> Sour
     if name.lower().startswith("tfds:"):
         return open_tfds(name, format)
     sizes = _find_files(name)
-    first = next(iter(sizes))
+    largest = max(sizes, key=lambda path: sizes[path])  # the first one may be a README
     if format:
         guessed = format, ""
     elif len({_KINDS.get(_suffix(path)) for path in sizes}) > 1:
         what = "holds records (.jsonl, .json, .parquet) and other files"
         raise UserError(f"{name}: {what}; name each kind by its own glob")
-    elif kind := _SUFFIXES.get(_suffix(first)):
-        guessed = kind, f"its name ends in {_suffix(first)}"
+    elif kind := _SUFFIXES.get(_suffix(largest)):
+        guessed = kind, f"its name ends in {_suffix(largest)}"
     else:
-        guessed = guess_format(first)
+        guessed = guess_format(largest)
     return Files(name, sizes, *guessed, options.field, Errors(options.errors))
 
 

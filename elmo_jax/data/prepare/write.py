@@ -85,7 +85,7 @@ class CorpusWriter:
         return summaries
 
     def _divided(self, summaries: Sequence[Summary]) -> list[Planned]:
-        groups = collections.defaultdict[tuple[float, bool, bool, str | int], list[Summary]](list)
+        groups = collections.defaultdict[tuple[float, bool, str | int], list[Summary]](list)
         for number, of_source in itertools.groupby(summaries, key=lambda summary: summary.key[0]):
             source, names = self.text.sources[number], self.text.names[: self.text.trained]
             is_one_of_several = number >= self.text.trained or names.count(self.text.names[number]) > 1
@@ -94,10 +94,10 @@ class CorpusWriter:
             fraction = self.options.fraction if number < self.text.trained else 1.0
             name = self.text.names[number] if shared else number
             has_documents = shared or source.has_documents
-            groups[fraction, has_documents, not shared, name] += of_source
+            groups[fraction, has_documents, name] += of_source
         planned: list[Planned] = []
-        for (fraction, has_documents, is_divisible, _), chunks in groups.items():
-            planned += divide([(c.key, c.boundaries) for c in chunks], has_documents, is_divisible, fraction)
+        for (fraction, has_documents, _), chunks in groups.items():
+            planned += divide([(c.key, c.boundaries) for c in chunks], has_documents, fraction)
         return sorted(planned)
 
     def _sizes_of_sources(self, chunks: Sequence[Planned], sizes: Sequence[Sizes]) -> dict[str, list[dict[str, Any]]]:

@@ -31,7 +31,7 @@ def documents(tmp_path: Path) -> Path:
         (0.05, [19, 39]),
         (0.1, [9, 19, 29, 39]),
         (0.5, list(range(1, 40, 2))),
-        (0.01, [39]),
+        (0.025, [39]),
         (0.3, [3, 6, 9, 13, 16, 19, 23, 26, 29, 33, 36, 39]),
         (0.4, [2, 4, 7, 9, 12, 14, 17, 19, 22, 24, 27, 29, 32, 34, 37, 39]),
         (0.0, []),
@@ -43,6 +43,35 @@ def test_held_out_documents_are_spread_evenly(documents: Path, fraction: float, 
     assert read(corpus, "train") == [line for i in range(40) if i not in heldout for line in document(i)]
     splits = corpus.report["splits"]
     assert [splits[s]["documents"] for s in ("train", "heldout")] == [40 - len(heldout), len(heldout)]
+
+
+@pytest.mark.parametrize("sizes", [(100, 9_900), (9_900, 100)])
+def test_of_few_documents_runs_of_sentences_are_held_out(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """If the last document were held out, hardly anything might be left to train on."""
+    (tmp_path / "text").mkdir()
+    text = []
+    for name, size in zip("ab", sizes, strict=True):
+        lines = [f"sentence {i} of {name} , again" for i in range(size)]
+        (tmp_path / "text" / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        text += lines
+    corpus = make(tmp_path / "out", tmp_path / "text")
+    heldout = [line for i, line in enumerate(text) if i % 2_000 >= 1_900]
+    assert read(corpus, "heldout") == heldout and len(heldout) == 500
+    assert read(corpus, "train") == [line for line in text if line not in set(heldout)]
+    assert corpus.report["splits"]["heldout"]["documents"] is None
+
+
+def test_a_copy_of_a_held_out_file_is_refused(documents: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy.txt").write_bytes((documents / "07.txt").read_bytes())
+    message = refusal(tmp_path / "out", documents, heldout_sources=[str(tmp_path / "copy.txt")])
+    assert f"{documents / '07.txt'}: is a copy of {tmp_path / 'copy.txt'}, which is held out" in message
+
+
+def test_the_largest_file_says_what_the_layout_is(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "README.txt").write_text("some texts\nof mine\n")
+    (tmp_path / "text" / "story.txt").write_text("He came, and she, his friend, left. " * 99 + "\n")
+    assert make(tmp_path / "out", tmp_path / "text").report["sources"][0]["format"] == "raw"
 
 
 def test_everything_held_out_to_evaluate(documents: Path) -> None:
