@@ -76,13 +76,11 @@ class Compiled(NamedTuple):
 def find_target(topology: str) -> Target:
     """Returns the devices of a topology such as `v5e:16x16` or `cpu:8`."""
     name, _, count = topology.partition(":")
-    if name == "cpu" and count.isdigit() and int(count):
+    if name == "cpu" and count.isdecimal() and int(count):
         devices = jax.devices("cpu")
         if int(count) > len(devices):
-            raise UserError(
-                f"--topology {topology}: JAX was started with {len(devices)} CPU devices; set"
-                f" XLA_FLAGS=--xla_force_host_platform_device_count={count}"
-            )
+            flags = f"XLA_FLAGS=--xla_force_host_platform_device_count={count} and no JAX_NUM_CPU_DEVICES"
+            raise UserError(f"--topology {topology}: JAX was started with {len(devices)} CPU devices; set {flags}")
         return Target(topology, devices[: int(count)], None)
     chip = CHIPS.get(name)
     if chip is None or count not in chip.slices:

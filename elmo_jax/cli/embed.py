@@ -31,7 +31,7 @@ def add_command(commands: shared.Commands) -> None:
     parser.add_argument("--words", action="store_true", help=words)
     layers = "all: vectors [layers + 1, T, dim]; otherwise [T, dim]"
     shared.add_choice(parser, "--layers", ("all", "top", "average", "mix"), layers)
-    weights = "with --layers mix: the weight of each layer before the softmax"
+    weights = "with --layers mix: the weight of each layer before the softmax, as in --weights=-0.5,0,1"
     parser.add_argument("--weights", metavar="W,W,…", help=weights)
     gamma = "with --layers mix: the scale (default: 1)"
     parser.add_argument("--gamma", type=number(), default=1.0, metavar="X", help=gamma)
@@ -104,10 +104,8 @@ def _embed(options: argparse.Namespace) -> int:
         options.sentence_index,
     )
     if options.words and settings != Settings():
-        raise UserError(
-            "--words writes one vector per word; remove --layers, --weights, --gamma, --dtype, --state, --format,"
-            " --mean-of-words and --sentence-index"
-        )
+        others = "--layers, --weights, --gamma, --dtype, --state, --format, --mean-of-words and --sentence-index"
+        raise UserError(f"--words writes one vector per word; remove {others}")
     with shared.connection(options):
         import jax
 
@@ -130,6 +128,8 @@ def _neighbours(options: argparse.Namespace) -> int:
     from elmo_jax.analysis.neighbours import nearest, nearest_uses, occurrence_in, occurrences, read_text
     from elmo_jax.embedding.bilm import load_bilm
 
+    if options.cache and options.among == "uses":
+        raise UserError("--cache: has no effect with --among uses, which embeds a few sentences; leave it out")
     bilm = load_bilm(shared.model_source(options))
     sentences = read_text(options.text, shared.text_options(options).in_language(bilm.language))
     queries = [occurrence_in(tuple(split_words(sentence)), options.word) for sentence in options.sentence]

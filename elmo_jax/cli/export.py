@@ -42,7 +42,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from elmo_jax.checkpoints.export import check_replaceable, export_bilm, export_file, find_export
+    from elmo_jax.checkpoints.export import NAME, check_replaceable, export_bilm, export_file, find_export
     from elmo_jax.checkpoints.from_run import exported_step, load_run
     from elmo_jax.checkpoints.hub import check_pushable, push
     from elmo_jax.checkpoints.open import is_run, open_bilm
@@ -62,6 +62,10 @@ def _export(options: argparse.Namespace) -> int:
     read = None if run is not None else find_export(options.model)
     if read is not None and os.path.realpath(read) == os.path.realpath(export_file(out)):
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
+    file = export_file(out)
+    owner = file.parent.parent if file.parent.name == "export" else file.parent
+    if file.name == NAME and is_run(owner) and (owner == file.parent or run is None or owner != files.absolute(run)):
+        raise UserError(f"--out: {out} would take the place of the model of the run {owner}; choose another folder")
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):
         bilm = open_bilm(source) if run is None else load_run(run, options.step)

@@ -36,7 +36,7 @@ def add_command(commands: shared.Commands) -> None:
         "tokenize",
         help="split running text into sentences and words",
         description="Writes running text as embed reads it, one tokenized sentence per line, split by the rules with"
-        " which prepare split the text of the biLM. A text that is tokenized already stays as it is.",
+        " which prepare split the text of the biLM. Of a text that is tokenized already, blank lines are left out.",
     )
     shared.add_model_options(parser)
     parser.add_argument("text", type=source, metavar="TEXT", help=shared.SOURCES)

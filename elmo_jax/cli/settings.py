@@ -86,7 +86,7 @@ def _compile(options: argparse.Namespace) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     kind, _, count = options.topology.partition(":")
     flags = os.environ.get("XLA_FLAGS", "")
-    if kind == "cpu" and count.isdigit() and "xla_force_host_platform_device_count" not in flags:
+    if kind == "cpu" and count.isdecimal() and "xla_force_host_platform_device_count" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
     from elmo_jax.aot.compile_report import Report
     from elmo_jax.aot.step import compile_step, find_target

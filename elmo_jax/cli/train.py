@@ -126,6 +126,12 @@ def _finetune(options: argparse.Namespace) -> int:
             if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
                 raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
             _check(options, config)
+            idle = {"--config.data.corpus"} | ({"--config.finetune.optimizer"} if not source.checkpoint else set())
+            idle |= {"--config.finetune.softmax_epochs"} if source.bilm.vocabulary is not None else set()
+            if wrong := sorted(given & idle):
+                raise UserError(
+                    f"{wrong[0]}: has no effect on this fine-tuning; leave it out (the text is that of --data)"
+                )
             every, number = "--config.evaluation.every", config.finetune.evaluations
             if every in given and config.evaluation.every and number:
                 raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

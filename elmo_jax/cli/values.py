@@ -94,6 +94,8 @@ def output(text: str) -> Path:
             raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
         if not path.parent.is_dir():
             raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
+        if path.name in files.FORMAT_VERSIONS and (path.parent / "config.json").exists():
+            raise argparse.ArgumentTypeError(f"{text!r} is a file of a run; choose another name")
         # An existing file is replaced, which needs the permission to write into its folder; a device is not.
         is_device = path.exists() and not path.is_file()
         if not os.access(path if is_device else path.parent, os.W_OK):

@@ -79,9 +79,8 @@ def add_bilm(module: nnx.bridge.ToNNX, bilm: PretrainedBiLM, cache: CachedWords 
         the model has no `ELMo`.
     """
     if not hasattr(module, "fingerprint"):
-        raise UserError(
-            "module: expected nnx.bridge.ToNNX(bilm.elmo(…), rngs=rngs), with a frozen biLM, after lazy_init"
-        )
+        expected = "nnx.bridge.ToNNX(bilm.elmo(…), rngs=rngs), with a frozen biLM, after lazy_init"
+        raise UserError(f"module: expected {expected}")
     variables = {"elmo": {"fingerprint": module.fingerprint.get_value()}}
     for name, value in with_bilm(variables, bilm, cache)["bilm"].items():
         setattr(module, name, nnx.data(jax.tree.map(FrozenBiLM, value)))

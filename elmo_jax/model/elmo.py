@@ -153,9 +153,8 @@ class ELMo(nn.Module):
           ValueError: the variables have no biLM.
         """
         if words is not None and self.trainable is not Trainable.NONE:
-            raise UserError(
-                "words: a biLM that is trained has no vectors to be cached; give bilm.character_ids(sentences)"
-            )
+            remedy = "give bilm.character_ids(sentences)"
+            raise UserError(f"words: a biLM that is trained has no vectors to be cached; {remedy}")
         if words is None:
             check_array(
                 "characters", characters, jnp.integer, 3, "whole numbers [B, T, W], as bilm.character_ids makes"
@@ -165,10 +164,8 @@ class ELMo(nn.Module):
             check_array("words", words, jnp.signedinteger, 2, "whole numbers [B, T], as CachedWords makes")
         size = self.config.char_cnn.max_characters
         if characters.shape[-1] != size:
-            raise UserError(
-                f"characters: {characters.shape[-1]} per word, but this biLM reads {size};"
-                f" make them with bilm.character_ids(sentences) or give max_characters={size}"
-            )
+            remedy = f"make them with bilm.character_ids(sentences) or give max_characters={size}"
+            raise UserError(f"characters: {characters.shape[-1]} per word, but this biLM reads {size}; {remedy}")
         _check_range(characters, CHARACTERS if words is None else CHARACTERS - 1)
         vectors, mask = self._bilm(characters, words)
         return self._mixed(vectors, mask, deterministic, marked=True)
@@ -191,10 +188,8 @@ class ELMo(nn.Module):
         shapes: list[Any] = [getattr(array, "shape", ()) for array in (layers, mask)]
         batch, steps = shapes[1] if len(shapes[1]) == 2 else (0, 0)
         if shapes != [(batch, number, steps, size), (batch, steps)]:
-            raise UserError(
-                f"layers {shapes[0]} and mask {shapes[1]}: expected arrays [B, {number}, T, {size}] and [B, T], as"
-                " `embed` returns them"
-            )
+            expected = f"arrays [B, {number}, T, {size}] and [B, T], as `embed` returns them"
+            raise UserError(f"layers {shapes[0]} and mask {shapes[1]}: expected {expected}")
         return self._mixed(layers, mask, deterministic, marked=False)
 
     @standard_promotion()
@@ -263,9 +258,7 @@ def _check_rows(words: jax.Array, cached: int, encoded: int) -> None:
     if isinstance(words, jax.core.Tracer) or not words.size:
         return
     if words.max() > cached:
-        raise UserError(
-            f"words: row {words.max()} of the cache, but the variables have a cache of {cached} rows; give the"
-            " CachedWords that made them: elmo_jax.with_bilm(variables, bilm, cache)"
-        )
+        problem = f"row {words.max()} of the cache, but the variables have a cache of {cached} rows"
+        raise UserError(f"words: {problem}; give the CachedWords that made them to elmo_jax.with_bilm")
     if -words.min() > encoded:
         raise UserError(f"words: row {-words.min()} of characters, which have {encoded} rows; pass what one call made")

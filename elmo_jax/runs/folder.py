@@ -56,10 +56,8 @@ def _check_claim(
         return check_usable(workdir)
     changed, before = _changed(workdir, config, metadata), read_config_file(workdir).get("versions", versions)
     if refused := {key: values for key, values in changed.items() if key not in changeable}:
-        raise UserError(
-            f"{workdir}: this run was started with other settings: {_listed(refused)}."
-            " Resume it with its own settings, or give the new run another folder with --workdir"
-        )
+        remedy = "Resume it with its own settings, or give the new run another folder with --workdir"
+        raise UserError(f"{workdir}: this run was started with other settings: {_listed(refused)}. {remedy}")
     if other := [f"{name} {before.get(name)} → {new}" for name, new in versions.items() if before.get(name) != new]:
         line = f"other versions than in the launch before ({', '.join(other)}); resuming is not bit-exact"
         print(f"elmo-jax: warning: {workdir}: {line}", file=sys.stderr, flush=True)

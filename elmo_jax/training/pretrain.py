@@ -91,7 +91,5 @@ def _check_continuable(workdir: epath.Path, total: int) -> None:
             " checkpoints/, or start again in another --workdir (in this one, remove result.json first)"
         )
     if steps and steps[-1] > total:
-        raise UserError(
-            f"{workdir}: this run has made {steps[-1]} steps, but {total} are requested now; a run can be made longer,"
-            " but not shorter"
-        )
+        problem = f"this run has made {steps[-1]} steps, but {total} are requested now"
+        raise UserError(f"{workdir}: {problem}; a run can be made longer, but not shorter")

@@ -172,9 +172,8 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
             f" {train.unroll_steps} steps = {needed}; give more text, or lower config.train.batch_size"
         )
     if not corpus.tokens("heldout"):
-        raise UserError(
-            f"{corpus.path}: has no held-out text; prepare it with --heldout-fraction above 0, or --heldout"
-        )
+        remedy = "prepare it with --heldout-fraction above 0, or --heldout"
+        raise UserError(f"{corpus.path}: has no held-out text; {remedy}")
 
 
 def check_negatives(config: Config, vocabulary_size: int) -> None:

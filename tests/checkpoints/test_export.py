@@ -238,6 +238,16 @@ def test_the_command_overwrites_no_other_file(folder: Path, capsys: pytest.Captu
     assert actual.vocabulary is None and "softmax" not in actual.params and actual.info == {"steps": 12}
 
 
+@pytest.mark.parametrize("place", ["", "export", f"export/{NAME}"])
+def test_the_command_gives_no_run_another_model(
+    folder: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "config.json").touch()
+    assert main(["export", str(folder), "--out", str(tmp_path / place)]) == 2
+    assert f"would take the place of the model of the run {tmp_path}" in capsys.readouterr().err
+    assert main(["export", str(folder), "--out", str(tmp_path / "small.safetensors")]) == 0
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -39,3 +39,12 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: P
     ):
         with pytest.raises(argparse.ArgumentTypeError, match=message):
             output(str(path))
+
+
+def test_an_output_is_no_file_of_a_run(tmp_path: Path) -> None:
+    assert output(str(tmp_path / "result.json"))  # of no run
+    (tmp_path / "config.json").touch()
+    for name in ("config.json", "result.json"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"{name}' is a file of a run; choose another name"):
+            output(str(tmp_path / name))
+    assert output(str(tmp_path / "metrics.json"))

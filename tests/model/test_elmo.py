@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -341,6 +343,24 @@ def test_a_bilm_with_and_without_its_softmax_is_the_same_one(bilm, characters):
     assert trained.fingerprint == bilm.fingerprint != full.fingerprint and "softmax" in trained.params
     stored = jax.jit(trained.elmo().init)(jax.random.key(0), characters)
     assert set(with_bilm(stored, bilm)["bilm"]["tree"]) == set(bilm.params)
+
+
+def test_what_no_parameter_shows_is_part_of_a_fingerprint(bilm):
+    """Options that do not fit published weights change vectors, which may be cached."""
+    usual = dataclasses.replace(CONFIG, char_cnn=dataclasses.replace(CONFIG.char_cnn, max_characters=50))
+
+    def fingerprint_of(part="lstm", **settings):
+        changed = dataclasses.replace(usual, **{part: dataclasses.replace(getattr(usual, part), **settings)})
+        return elmo_jax.EmbeddingBiLM.of(elmo_jax.PretrainedBiLM(changed, bilm.params, None, {}, "ab" * 32)).fingerprint
+
+    others = [
+        fingerprint_of(skip_connections=False),
+        fingerprint_of(cell_clip=0.0),
+        fingerprint_of(projection_clip=1.0),
+        fingerprint_of("char_cnn", activation="tanh"),
+        fingerprint_of("char_cnn", max_characters=11),
+    ]
+    assert fingerprint_of() == "ab" * 32 and len({*others, "ab" * 32}) == 6
 
 
 def test_calls_outside_of_jit_compile_once(bilm, characters):

@@ -187,9 +187,7 @@ def _request(text: Text, options: PrepareOptions, words: list[str], runner: Loca
         held = {digest: path for (digest, _), path in zip(found[trained:], paths[trained:], strict=True)}
         for (digest, _), path in zip(found, paths[:trained], strict=False):
             if digest in held:
-                raise UserError(
-                    f"{path}: is a copy of {held[digest]}, which is held out; remove it, or do not train on it"
-                )
+                raise UserError(f"{path}: is a copy of {held[digest]}, which is held out; do not train on it")
         digests = iter(found)
         identities = [
             {"source": source.name, "format": str(source.format), **source.identity(digests)}
