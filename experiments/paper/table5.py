@@ -164,7 +164,8 @@ def experiment(options: argparse.Namespace) -> None:
     print(f"\n{report(baseline, measured)}")
     lines = {name: [tuple(layer[:3]) for layer in result["scores"]["pooled"]] for name, result in measured.items()}
     paper = [(value, value, value) for value in PAPER.values()]
-    draw_layers(options.out / "table5.png", {"word senses, F1 (Table 5)": {"paper": paper, **lines}}, measured)
+    numbers = {"WordNet first sense": baseline, **measured}
+    draw_layers(options.out / "table5.png", {"word senses, F1 (Table 5)": {"paper": paper, **lines}}, numbers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

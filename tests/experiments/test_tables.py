@@ -105,6 +105,7 @@ def test_table_5(folder: Path) -> None:
     assert re.search(r"^second layer - first layer +\+1\.6 +[+-]\d+\.\d\d \[", printed, re.MULTILINE)
     assert (folder / "out" / "table5.png").read_bytes().startswith(b"\x89PNG")
     written = json.loads((folder / "out" / "table5.json").read_text())
+    assert f"{written.pop('WordNet first sense')['pooled'][0]:.2f} [" in printed
     assert written.keys() == {"one", "other"} and list(written.values()) == [entry["result"] for entry in entries]
 
 
