@@ -168,9 +168,8 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
     if in_bucket(path):
         path.write_bytes(content)  # an object of a store appears whole, without a temporary file
         return
-    # A device such as /dev/null, a pipe, or a file that standard output is redirected to must not be replaced.
-    if (path.exists() and not path.is_file()) or str(path).startswith(("/dev/std", "/dev/fd/")):
-        with _named(path), open(path, "ab") as file:
+    if path.exists() and not path.is_file():  # a device such as /dev/null, or a pipe, which must not be replaced
+        with _named(path), open(path, "wb") as file:
             file.write(content)
         return
     with atomic_file(path) as partial:

@@ -182,6 +182,7 @@ def test_too_many_rows_for_a_small_text_are_said(experiment):
     assert rows_warning(few, Text(), steps[0]) is None
     printed = rows_warning(many, Text(), steps[1])
     assert "each of the 384 rows has a part of its own, 0.26 of the 100 blocks" in printed
+    assert rows_warning(many, Text(), steps[1] - 1) is None  # less than an epoch
 
 
 def test_a_warmup_without_effect_is_said(experiment):

@@ -173,17 +173,6 @@ def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "two\n"
 
 
-def test_the_file_of_a_redirected_stream_is_continued(tmp_path: Path) -> None:
-    """It is a file by the name of /dev/stdout, which would be replaced, with what it has."""
-    (tmp_path / "log").write_text("before\n")
-    command = "from elmo_jax.files import write_text; write_text({!r}, 'written\\n'); print('after')"
-    with (tmp_path / "log").open("a") as log:
-        for name in ("/dev/stdout", "/dev/fd/1"):
-            program = "from pathlib import Path; " + command.format(name).replace(f"'{name}'", f"Path('{name}')")
-            subprocess.run([sys.executable, "-c", program], stdout=log, check=True)
-    assert (tmp_path / "log").read_text().split() == ["before", *["written", "after"] * 2]
-
-
 @pytest.mark.parametrize("path", ["", "a\0b", "file:///tmp/x"])
 def test_paths_that_are_none(path: str) -> None:
     with pytest.raises(UserError) as error:

@@ -10,6 +10,7 @@ as they are read. This module depends neither on training nor on Orbax.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -84,6 +85,15 @@ class PretrainedBiLM:
     def precision_of_training(self) -> str:
         """The precision of the matrix products in training, with which its perplexities were measured."""
         return str(self.info.get("settings", {}).get("train", {}).get("precision", "float32"))
+
+    @functools.cached_property
+    def vectors_fingerprint(self) -> str:
+        """The fingerprint of all that vectors depend on: the parameters without the softmax, and the architecture."""
+        own = self.without_softmax().fingerprint if "softmax" in self.params else self.fingerprint
+        cnn, lstm = self.config.char_cnn, self.config.lstm
+        unseen = (cnn.activation, cnn.max_characters, lstm.cell_clip, lstm.projection_clip, lstm.skip_connections)
+        # No parameter depends on the latter; the usual ones are left out.
+        return own if unseen == ("relu", 50, 3.0, 3.0, True) else files.digest_of([own, unseen])
 
     def without_softmax(self) -> Self:
         """Returns this biLM without its softmax and vocabulary."""

@@ -64,7 +64,8 @@ def _export(options: argparse.Namespace) -> int:
         raise UserError(f"--out: {out} is the export that is read, which would be overwritten; choose another place")
     file = export_file(out)
     owner = file.parent.parent if file.parent.name == "export" else file.parent
-    if file.name == NAME and is_run(owner) and (owner == file.parent or run is None or owner != files.absolute(run)):
+    own = run is not None and os.path.realpath(owner) == os.path.realpath(files.absolute(run))
+    if file.name == NAME and is_run(owner) and not (own and owner != file.parent):
         raise UserError(f"--out: {out} would take the place of the model of the run {owner}; choose another folder")
     check_replaceable(out)  # before the biLM is read
     with locked_for(export_file(out)):

@@ -105,8 +105,8 @@ def _load(options: argparse.Namespace) -> "TrainedTask":
         raise UserError("--seed chooses one model and --ensemble averages all; remove one of the two options")
     trained = load_task(options.run_folder, None if options.seed is None else [options.seed], options.ensemble)
     if options.ensemble and (missing := [str(n) for n in trained.config.seeds if n not in trained.seeds]):
-        message = f"seeds {', '.join(missing)} of config.seeds have not finished training; the average is without them"
-        print(f"elmo-jax: {message}", file=sys.stderr)
+        reason = "since their training has not finished"
+        print(f"elmo-jax: of config.seeds, left out of the average, {reason}: {', '.join(missing)}", file=sys.stderr)
     return trained
 
 

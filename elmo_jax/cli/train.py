@@ -126,12 +126,10 @@ def _finetune(options: argparse.Namespace) -> int:
             if options.epochs is not None and "--config.train.steps" in given and config.train.steps:
                 raise UserError("--epochs: --config.train.steps already says how long to train; give one of them")
             _check(options, config)
-            idle = {"--config.data.corpus"} | ({"--config.finetune.optimizer"} if not source.checkpoint else set())
-            idle |= {"--config.finetune.softmax_epochs"} if source.bilm.vocabulary is not None else set()
-            if wrong := sorted(given & idle):
-                raise UserError(
-                    f"{wrong[0]}: has no effect on this fine-tuning; leave it out (the text is that of --data)"
-                )
+            if "--config.data.corpus" in given and options.config is None:  # a file may read the corpus
+                raise UserError("--config.data.corpus: has no effect, since the text is that of --data; leave it out")
+            if (setting := "--config.finetune.optimizer") in given and not source.checkpoint:
+                raise UserError(f"{setting}: has no effect without a checkpoint of bilm-tf; leave it out")
             every, number = "--config.evaluation.every", config.finetune.evaluations
             if every in given and config.evaluation.every and number:
                 raise UserError(f"{every}: has no effect, as config.finetune.evaluations is {number}; set that to 0")

@@ -86,6 +86,9 @@ bilm = _path(lambda name: files.parse_path(_fetched(name)))
 downloaded = _path(lambda name: files.local(_fetched(name)))
 
 
+_OF_RUNS = ("config.json", "corpus.json", "inputs.json", "metrics.jsonl", "result.json")
+
+
 def output(text: str) -> Path:
     """Returns the path of a file to be written, whose folder must exist, so that nothing is computed in vain."""
     path = local(text)
@@ -94,8 +97,11 @@ def output(text: str) -> Path:
             raise argparse.ArgumentTypeError(f"expected the name of a file, got the folder {text!r}")
         if not path.parent.is_dir():
             raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
-        if path.name in files.FORMAT_VERSIONS and (path.parent / "config.json").exists():
-            raise argparse.ArgumentTypeError(f"{text!r} is a file of a run; choose another name")
+        real = Path(os.path.realpath(path))
+        if real.is_file() and str(path).startswith(("/dev/std", "/dev/fd/")):
+            raise argparse.ArgumentTypeError(f"{text!r} is redirected to {str(real)!r}, which would be replaced")
+        if real.name in _OF_RUNS and (real.with_name("config.json").exists() or real.with_name("corpus.json").exists()):
+            raise argparse.ArgumentTypeError(f"{text!r} is a file of a run or a corpus; choose another name")
         # An existing file is replaced, which needs the permission to write into its folder; a device is not.
         is_device = path.exists() and not path.is_file()
         if not os.access(path if is_device else path.parent, os.W_OK):

@@ -66,10 +66,8 @@ def check_rows(batch_size: int, mesh: Mesh, groups: int = 1) -> None:
     if batch_size % parts:
         near = max(1, round(batch_size / parts)) * parts
         times = f" × {groups} groups (config.train.accumulate)" if groups > 1 else ""
-        raise UserError(
-            f"config.train.batch_size: {batch_size} rows cannot be divided over {mesh.size} devices{times}; take a"
-            f" multiple of {parts}, for example {near}"
-        )
+        problem = f"{batch_size} rows cannot be divided over {mesh.size} devices{times}"
+        raise UserError(f"config.train.batch_size: {problem}; take a multiple of {parts}, for example {near}")
 
 
 def local_rows(rows: int, mesh: Mesh) -> range:

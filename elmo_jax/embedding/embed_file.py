@@ -134,7 +134,7 @@ def _made_from(bilm: EmbeddingBiLM, sentences: Path, settings: Settings) -> tupl
     if format is not TextFormat.LINES:
         advice = "expected one tokenized sentence per line, as elmo-jax tokenize writes it; else 'river,' is one word"
         say(f"warning: {sentences}: read as it is, but {reason.partition(', so it is')[0]}; {advice}", is_primary())
-    made_from = {"bilm": bilm.fingerprint, "precision": bilm.precision.value, "sentences": digest.hexdigest()}
+    made_from = {"bilm": bilm.vectors_fingerprint, "precision": bilm.precision.value, "sentences": digest.hexdigest()}
     return made_from | {"lines": lines} | settings.as_dict() | {"version": VERSION}, vectors
 
 

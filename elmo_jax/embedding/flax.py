@@ -52,7 +52,7 @@ def with_bilm(
             raise UserError(f"bilm: expected what elmo_jax.load_bilm returns, got {type(one).__name__}")
         if cached is not None:
             _check_cache(cached, one)
-        pairs[one.fingerprint] = one, cached
+        pairs[one.vectors_fingerprint] = one, cached
 
     def next_to_elmo(node: Mapping[str, Any]) -> dict[str, Any]:
         inner = {name: next_to_elmo(value) for name, value in node.items() if name != "fingerprint"}
@@ -93,8 +93,8 @@ def _check_cache(cache: CachedWords, bilm: PretrainedBiLM) -> None:
         raise UserError(f"cache: max_characters is {cache.max_characters}, expected {size}, that of the biLM")
     if cache.vectors.shape[1] != projection:
         raise UserError(f"cache: vectors of {cache.vectors.shape[1]} numbers, expected {projection}, as the biLM has")
-    if cache.fingerprint and cache.fingerprint != bilm.fingerprint:
-        fingerprints = f"its fingerprint is {cache.fingerprint[:12]}…, this one's {bilm.fingerprint[:12]}…"
+    if cache.fingerprint and cache.fingerprint != bilm.vectors_fingerprint:
+        fingerprints = f"its fingerprint is {cache.fingerprint[:12]}…, this one's {bilm.vectors_fingerprint[:12]}…"
         raise UserError(f"cache: the vectors are of another biLM: {fingerprints}; make them again with embed --words")
 
 
@@ -118,7 +118,7 @@ def _added(variables: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"tree": frozen_tree(bilm)}
     with standard_numerics():
         # `ELMo` compares it with the stored fingerprint. It is of floats, so that one may differentiate by all arrays.
-        digest = np.frombuffer(bytes.fromhex(bilm.fingerprint), np.uint8).astype(np.float32)
+        digest = np.frombuffer(bytes.fromhex(bilm.vectors_fingerprint) or bytes(32), np.uint8).astype(np.float32)
         arrays["digest"] = jax.device_put(digest, may_alias=False)
         if cached is not None and len(cached.vectors):
             arrays["cache"] = jax.device_put(cached.vectors, may_alias=False)

@@ -58,7 +58,7 @@ def embed_words(bilm: EmbeddingBiLM, vocabulary: Path, out: Path) -> int:
         new_hdf5(temporary) as writer,
         Progress("embedding", "words", count) as progress,
     ):
-        writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.fingerprint, "words": digest})
+        writer.file.attrs[_DESCRIPTION] = json.dumps({"bilm": bilm.vectors_fingerprint, "words": digest})
         dataset = writer.file.create_dataset(_DATASET, (count, bilm.config.lstm.projection), np.float32)
         for start in range(0, count, _WORDS_AT_ONCE):
             words = [line.text for line in itertools.islice(lines, _WORDS_AT_ONCE)]
@@ -77,7 +77,7 @@ class CachedWords:
     Attributes:
       vectors: float32 [N, P] the cached vectors.
       max_characters: W, that of the biLM.
-      fingerprint: the fingerprint of the biLM that made the vectors; "" if it is not known, to omit the check.
+      fingerprint: the `vectors_fingerprint` of the biLM that made them; "" if it is not known, to omit the check.
 
     Raises:
       UserError: the vectors do not have one row per word.

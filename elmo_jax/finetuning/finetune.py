@@ -145,10 +145,9 @@ def _corpus(text: Text, workdir: epath.Path, source: SourceModel, config: Config
     if prepared is not None or (vocabulary is not None and not extends):
         for name in CHOOSE_WORDS:
             if getattr(config.finetune, name) != getattr(FinetuneConfig(), name):
-                raise UserError(
-                    f"config.finetune.{name}: has no effect, since the softmax has the words of the model or of a"
-                    " prepared corpus; leave it out, or give the text itself with config.finetune.vocabulary=extend"
-                )
+                problem = "has no effect, since the softmax has the words of the model or of a prepared corpus"
+                remedy = "leave it out, or give the text itself with config.finetune.vocabulary=extend"
+                raise UserError(f"config.finetune.{name}: {problem}; {remedy}")
     if prepared is not None:
         options = text.options
         heldout = ("--heldout", options.heldout_sources), ("--heldout-fraction", options.heldout_fraction)
@@ -212,10 +211,9 @@ def _provenance(workdir: epath.Path, source: SourceModel) -> dict[str, Any]:
     if recorded is None:
         return {FINETUNED_FROM: source.history}
     if recorded["fingerprint"] != fingerprint:
-        raise UserError(
-            f"{workdir}: fine-tunes the model of fingerprint {recorded['fingerprint'][:12]}, and {source.name} is"
-            f" {fingerprint[:12]}; give the new run another folder with --workdir"
-        )
+        known, other = recorded["fingerprint"][:12], f"{source.name} is {fingerprint[:12]}"
+        problem = f"fine-tunes the model of fingerprint {known}, and {other}"
+        raise UserError(f"{workdir}: {problem}; give the new run another folder with --workdir")
     return {FINETUNED_FROM: recorded}
 
 

@@ -85,8 +85,6 @@ def with_architecture(config: Config, model: ModelConfig, where: str) -> Config:
     of_default = differences(to_dict(ModelConfig()), asked)
     for key, (has, wants) in differences(to_dict(model), asked).items():
         if key != "dropout" and key in of_default:
-            raise UserError(
-                f"config.model.{key}: {wants!r}, but the model in {where} has {has!r}, and fine-tuning cannot change"
-                " it; leave config.model out of the settings"
-            )
+            problem = f"{wants!r}, but the model in {where} has {has!r}, and fine-tuning cannot change it"
+            raise UserError(f"config.model.{key}: {problem}; leave config.model out of the settings")
     return dataclasses.replace(config, model=dataclasses.replace(model, dropout=config.model.dropout))

@@ -158,10 +158,8 @@ def _corpus(
     if corpus is not None:
         options.check_unused(sources[0])
         if corpus.vocabulary() != vocabulary:
-            raise UserError(
-                f"{sources[0]}: prepared with another vocabulary than the model's, so that a perplexity would be"
-                " meaningless; give the text itself, or prepare it with --vocab EXPORT"
-            )
+            problem = "prepared with another vocabulary than the model's, so that a perplexity would be meaningless"
+            raise UserError(f"{sources[0]}: {problem}; give the text itself, or prepare it with --vocab EXPORT")
         return corpus
     with vocabulary_file(vocabulary) as words:
         chosen = PrepareOptions(options.in_language(language), vocabulary_file=words, heldout_fraction=1.0)

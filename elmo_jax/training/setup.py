@@ -167,10 +167,9 @@ def check_sizes(config: Config, corpus: Corpus, mesh: jax.sharding.Mesh) -> None
     check_negatives(config, corpus.vocabulary_size)
     tokens, needed = epoch_tokens(corpus, config.data.mixture), train.tokens_per_step
     if tokens < needed:
-        raise UserError(
-            f"{corpus.path}: {tokens} training tokens are fewer than one batch of {train.batch_size} rows ×"
-            f" {train.unroll_steps} steps = {needed}; give more text, or lower config.train.batch_size"
-        )
+        batch = f"one batch of {train.batch_size} rows × {train.unroll_steps} steps = {needed}"
+        problem = f"{tokens} training tokens are fewer than {batch}"
+        raise UserError(f"{corpus.path}: {problem}; give more text, or lower config.train.batch_size")
     if not corpus.tokens("heldout"):
         remedy = "prepare it with --heldout-fraction above 0, or --heldout"
         raise UserError(f"{corpus.path}: has no held-out text; {remedy}")
@@ -202,7 +201,7 @@ def rows_warning(config: Config, corpus: Corpus, total: int) -> str | None:
     """Returns a warning if the rows are so many for the text that `total` steps leave out a tenth of it or more."""
     rows, blocks = config.train.batch_size, len(corpus.blocks("train"))
     each = total * config.train.unroll_steps * blocks / corpus.tokens("train")
-    if each >= 2 or not total:
+    if each >= 2 or total * config.train.tokens_per_step < corpus.tokens("train"):
         return None
     part = f"each of the {rows:,} rows has a part of its own, {each:.2g} of the {blocks:,} blocks of the text"
     return f"config.train.batch_size: {part}; some text is left out, and other text is read twice; use fewer rows"

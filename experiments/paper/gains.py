@@ -220,7 +220,7 @@ class Runs(NamedTuple):
 
 @functools.cache
 def fingerprint_of(bilm: str) -> str:
-    return (open_cove(bilm) or load_bilm(bilm)).fingerprint
+    return (open_cove(bilm) or load_bilm(bilm)).vectors_fingerprint
 
 
 def report(numbers: Mapping[str, Mapping[str, Any]]) -> str:

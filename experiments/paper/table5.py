@@ -156,7 +156,7 @@ def experiment(options: argparse.Namespace) -> None:
     vectors = options.out / "vectors"
     measured = {}
     for model in models:
-        job = {"bilm": model.bilm.fingerprint, **data}
+        job = {"bilm": model.bilm.vectors_fingerprint, **data}
         compute = functools.partial(run, model, semcor, tests, index, vectors, resamples)
         measured[model.name] = kept(options.out / "table5", job, compute)
     values = pooled({name: right(first_senses(index, sentences), sentences) for name, sentences in tests.items()})

@@ -131,7 +131,7 @@ def run(
                 return train(parts, len(names), recipe, seed)._asdict()
 
             data = digest_of(repr(parts))
-            job = {"bilm": model.bilm.fingerprint, "data": data, "recipe": list(recipe), "view": name}
+            job = {"bilm": model.bilm.vectors_fingerprint, "data": data, "recipe": list(recipe), "view": name}
             of_seeds = [kept(folder, {**job, "seed": seed}, functools.partial(one, seed)) for seed in range(seeds)]
             trained[column][name] = of_seeds
             print(f"{model.name}, {column}: {name}: {shown(of(of_seeds, 'test'))}", flush=True)

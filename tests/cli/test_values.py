@@ -44,7 +44,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: P
 def test_an_output_is_no_file_of_a_run(tmp_path: Path) -> None:
     assert output(str(tmp_path / "result.json"))  # of no run
     (tmp_path / "config.json").touch()
-    for name in ("config.json", "result.json"):
-        with pytest.raises(argparse.ArgumentTypeError, match=f"{name}' is a file of a run; choose another name"):
+    (tmp_path / "link.json").symlink_to("config.json")
+    for name in ("config.json", "result.json", "metrics.jsonl", "link.json"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"{name}' is a file of a run or a corpus; choose another"):
             output(str(tmp_path / name))
     assert output(str(tmp_path / "metrics.json"))
+
+
+def test_an_output_is_not_the_file_of_a_redirected_stream(tmp_path: Path) -> None:
+    """It has what was printed, and would be replaced."""
+    with (tmp_path / "log").open("w") as log:
+        with pytest.raises(argparse.ArgumentTypeError, match="is redirected to .*/log', which would be replaced"):
+            output(f"/dev/fd/{log.fileno()}")
+    assert output("/dev/null") == Path("/dev/null")

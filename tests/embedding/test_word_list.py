@@ -89,7 +89,7 @@ def test_a_word_list_of_windows_hits_the_cache(bilm, word_list):
     cache = CachedWords.read(*word_list)
     assert_allclose(cache.vectors, bilm.words(["the", "cat"]), atol=1e-5)
     assert_array_equal(cache([["cat", "the", "dog"]])[1], [[2, 1, -1]])
-    assert cache.fingerprint == bilm.fingerprint
+    assert cache.fingerprint == bilm.vectors_fingerprint
 
 
 def test_a_byte_order_mark_is_not_text(bilm, tmp_path):

@@ -63,9 +63,8 @@ def test_a_damaged_model(domain: Commands, whole: Path, complaint: Callable[...,
         ),
         ("finetune.vocabulary_size=900", "config.finetune.vocabulary_size: has no effect"),
         ("finetune.patience=-1", "finetune.patience: expected a number of at least 0"),
-        ("data.corpus=nowhere", "--config.data.corpus: has no effect on this fine-tuning; leave it out"),
-        ("finetune.softmax_epochs=7", "--config.finetune.softmax_epochs: has no effect on this fine-tuning"),
-        ("finetune.optimizer=fresh", "--config.finetune.optimizer: has no effect on this fine-tuning"),
+        ("data.corpus=nowhere", "--config.data.corpus: has no effect, since the text is that of --data"),
+        ("finetune.optimizer=fresh", "--config.finetune.optimizer: has no effect without a checkpoint of bilm-tf"),
     ],
 )
 def test_settings(

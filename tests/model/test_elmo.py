@@ -340,9 +340,17 @@ def test_a_bilm_with_and_without_its_softmax_is_the_same_one(bilm, characters):
     params = {**bilm.params, "softmax": kernel}
     full = elmo_jax.PretrainedBiLM(CONFIG, params, ["a", "b", "c"], {}, fingerprint(flatten(params)))
     trained = elmo_jax.EmbeddingBiLM.of(full)
-    assert trained.fingerprint == bilm.fingerprint != full.fingerprint and "softmax" in trained.params
+    assert trained.fingerprint == full.fingerprint != bilm.fingerprint and "softmax" in trained.params
     stored = jax.jit(trained.elmo().init)(jax.random.key(0), characters)
-    assert set(with_bilm(stored, bilm)["bilm"]["tree"]) == set(bilm.params)
+    for same in (bilm, full, trained, trained.without_softmax()):
+        assert set(with_bilm(stored, same)["bilm"]["tree"]) == set(bilm.params)
+
+
+def test_without_a_fingerprint_of_the_bilm_nothing_is_checked(bilm, characters):
+    plain = elmo_jax.PretrainedBiLM(CONFIG, bilm.params, None, {}, "")
+    module = ELMo(CONFIG)
+    variables = with_bilm(jax.jit(module.init)(jax.random.key(0), characters), plain)
+    assert np.isfinite(run(module, variables, characters).mixes[0]).all()
 
 
 def test_what_no_parameter_shows_is_part_of_a_fingerprint(bilm):
@@ -351,7 +359,7 @@ def test_what_no_parameter_shows_is_part_of_a_fingerprint(bilm):
 
     def fingerprint_of(part="lstm", **settings):
         changed = dataclasses.replace(usual, **{part: dataclasses.replace(getattr(usual, part), **settings)})
-        return elmo_jax.EmbeddingBiLM.of(elmo_jax.PretrainedBiLM(changed, bilm.params, None, {}, "ab" * 32)).fingerprint
+        return elmo_jax.PretrainedBiLM(changed, bilm.params, None, {}, "ab" * 32).vectors_fingerprint
 
     others = [
         fingerprint_of(skip_connections=False),

@@ -117,10 +117,9 @@ class CorpusWriter:
         options = self.options
         trained, heldout = (sum(source["sentences"] for source in of_sources[split]) for split in SPLITS)
         if options.fraction and not heldout:
-            raise UserError(
-                f"--heldout-fraction {options.fraction:g}: nothing can be held out of a text of {trained} sentences"
-                " in one unit; give more text, or held-out text with --heldout, or --heldout-fraction 0"
-            )
+            problem = f"nothing can be held out of a text of {trained} sentences in one unit"
+            remedy = "give more text, or held-out text with --heldout, or --heldout-fraction 0"
+            raise UserError(f"--heldout-fraction {options.fraction:g}: {problem}; {remedy}")
         if not self.given and not trained:
             raise UserError("no words left to train on; hold out less, or give a vocabulary file to evaluate with")
         numbered = enumerate(self.runner.entries())  # a boundary token is used once per sentence

@@ -79,7 +79,7 @@ def make(folder: Path, bilm: EmbeddingBiLM, sentences: Iterable[Sequence[str]], 
     """
     wanted = {_key(sentence): tuple(sentence) for sentence in sentences if len(sentence)}
     check_sentences(list(wanted.values()))
-    job = json.dumps([bilm.fingerprint, bilm.precision.value, dtype, 2])
+    job = json.dumps([bilm.vectors_fingerprint, bilm.precision.value, dtype, 2])
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
 
     def opened() -> tuple[list[Shard], list[tuple[str, ...]]]:

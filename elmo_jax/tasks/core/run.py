@@ -57,7 +57,7 @@ def train_task(
     others = [row for name in ("dev", "test") for row in rows_of(task, splits[name])]
     words, table = build(rows_of(task, chosen), others, config.word_vectors, config.characters)
     fingerprints = {
-        "bilm": bilm.fingerprint if bilm else None,
+        "bilm": bilm.vectors_fingerprint if bilm else None,
         "data": {name: _digest(examples) for name, examples in splits.items()},
         "word_vectors": files.digest_of([words.as_dict(), table.fingerprint]),
     }

@@ -74,8 +74,8 @@ class TrainedTask:
         path, options = (from_launch(self._folder, given) for given in (self.config.bilm, self.config.bilm_options))
         bilm = open_model(dataclasses.replace(self.config, bilm=path, bilm_options=options))
         expected = written["metadata"]["fingerprint"]["bilm"]
-        if bilm is not None and bilm.fingerprint != expected:
-            problem = f"{str(expected)[:12]}, but that of {self.config.bilm} is {bilm.fingerprint[:12]}"
+        if bilm is not None and bilm.vectors_fingerprint != expected:
+            problem = f"{str(expected)[:12]}, but that of {self.config.bilm} is {bilm.vectors_fingerprint[:12]}"
             remedy = "give the biLM that it was trained with"
             raise UserError(f"{run}: was trained with a biLM of fingerprint {problem}; {remedy}")
         mesh = make_mesh(jax.local_devices())

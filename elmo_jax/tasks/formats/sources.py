@@ -53,8 +53,8 @@ def _read_with(task: Task[Any, Any], path: str, config: TaskConfig, use: Use) ->
         examples = list(reader(path, config, use))
         for example in examples:
             task.size(example)
-            if use != "prediction" and (getattr(example, "tags", None) == [] or getattr(example, "label", None) == ""):
-                words = [word for text in task.texts(example) for row in text for word in row]
+            words = [word for text in task.texts(example) for row in text for word in row]
+            if use != "prediction" and words and not (getattr(example, "tags", "-") and getattr(example, "label", "-")):
                 raise UserError(f"config.data.reader: an example of {path} is not annotated: {' '.join(words)[:40]!r}")
         return examples
     except UserError:

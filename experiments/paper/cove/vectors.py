@@ -41,7 +41,7 @@ class CoVe:
 
     params: Tree  # the parameters of `Encoder`
     glove: str  # the path of the word vectors, or the name of packaged ones
-    fingerprint: str  # the fingerprint of the whole translation model
+    vectors_fingerprint: str  # the fingerprint of the whole translation model
     precision: Precision = Precision.FLOAT32
     language: str = "en"
 

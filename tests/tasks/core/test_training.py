@@ -150,10 +150,10 @@ def test_an_ensemble_names_the_seeds_that_are_missing(
         if path.name != "seed_4":
             (tmp_path / path.name).symlink_to(path)
     assert main(["task", "evaluate", str(tmp_path), "--data", str(folder / "test.conllu"), "--ensemble"]) == 0
-    message = "elmo-jax: seeds 4 of config.seeds have not finished training; the average is without them"
+    message = "elmo-jax: of config.seeds, left out of the average, since their training has not finished: 4"
     assert message in capsys.readouterr().err.splitlines()
     assert main(["task", "evaluate", str(run), "--data", str(folder / "test.conllu"), "--ensemble"]) == 0
-    assert "not finished" not in capsys.readouterr().err
+    assert "left out" not in capsys.readouterr().err
 
 
 def test_another_bilm_is_refused(folder: Path, run: Path, tmp_path: Path) -> None:
