@@ -107,11 +107,11 @@ def test_a_cache_of_another_bilm_is_refused(bilm, characters):
     module = bilm.elmo()
     variables = jax.jit(module.init)(jax.random.key(0), characters)
     other = bilm_of(seed=5)
-    cache = CachedWords(["the"], other.words(["the"]), SIZE, other.fingerprint)
-    message = f"cache: the vectors are of another biLM: its fingerprint is {other.fingerprint[:12]}…, this one's"
+    cache = CachedWords(["the"], other.words(["the"]), SIZE, other.vectors_fingerprint)
+    message = f"cache: the vectors are of another biLM: its fingerprint is {other.vectors_fingerprint[:12]}…, this one's"
     with pytest.raises(UserError, match=message):
         with_bilm(variables, bilm, cache)
     with pytest.raises(UserError, match=message):
         add_bilm(nnx.bridge.ToNNX(bilm.elmo(), rngs=nnx.Rngs(0)).lazy_init(characters), bilm, cache)
-    cache = CachedWords(["the"], bilm.words(["the"]), SIZE, bilm.fingerprint)
+    cache = CachedWords(["the"], bilm.words(["the"]), SIZE, bilm.vectors_fingerprint)
     assert "cache" in with_bilm(variables, bilm, cache)["bilm"]
