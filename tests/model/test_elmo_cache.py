@@ -108,7 +108,8 @@ def test_a_cache_of_another_bilm_is_refused(bilm, characters):
     variables = jax.jit(module.init)(jax.random.key(0), characters)
     other = bilm_of(seed=5)
     cache = CachedWords(["the"], other.words(["the"]), SIZE, other.vectors_fingerprint)
-    message = f"cache: the vectors are of another biLM: its fingerprint is {other.vectors_fingerprint[:12]}…, this one's"
+    known = other.vectors_fingerprint[:12]
+    message = f"cache: the vectors are of another biLM: its fingerprint is {known}…, this one's"
     with pytest.raises(UserError, match=message):
         with_bilm(variables, bilm, cache)
     with pytest.raises(UserError, match=message):
