@@ -24,10 +24,11 @@ def test_a_bilm_is_fine_tuned_and_used(tmp_path: Path, capsys: pytest.CaptureFix
     config = str(tmp_path / "experiments" / "task_sst.py")
     source, random = tmp_path / "trees.txt", np.random.default_rng(0)
     phrases = [random.choice(["good", "bad", "so", "very", "films"], 4) for _ in range(400)]
-    source.write_text(
-        "".join(f"({n % 5} (2 {a} ) (2 (2 {b}) (2 (2 {c}) (2 {d}))))\n" for n, (a, b, c, d) in enumerate(phrases))
-    )
-    data = [f"--config.data.{part}={source}" for part in ("train", "dev", "test")]
+    trees = [f"({n % 5} (2 {a} ) (2 (2 {b}) (2 (2 {c}) (2 {d}))))\n" for n, (a, b, c, d) in enumerate(phrases)]
+    source.write_text("".join(trees))
+    (tmp_path / "dev.txt").write_text("".join(trees[:200]))
+    data = [f"--config.data.{part}={source}" for part in ("train", "test")]
+    data.append(f"--config.data.dev={tmp_path / 'dev.txt'}")
     given = ["--config", config, "--bilm", str(tmp_path / "bilm"), *data]
     assert supplement.main([*given, "--workdir", str(tmp_path / "tuned"), "--rates", "0.01,1e-09"]) == 0
     actual = json.loads((tmp_path / "tuned" / "supplement.json").read_text())
