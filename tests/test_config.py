@@ -181,7 +181,7 @@ def test_too_many_rows_for_a_small_text_are_said(experiment):
     steps = [math.ceil(160_000 / config.train.tokens_per_step) for config in (few, many)]
     assert rows_warning(few, Text(), steps[0]) is None
     printed = rows_warning(many, Text(), steps[1])
-    assert "each of the 384 rows has a part of its own, 0.26 of the 100 blocks" in printed
+    assert "each of the 384 rows reads 0.26 of the 100 blocks" in printed
     assert rows_warning(many, Text(), steps[1] - 1) is None  # less than an epoch
 
 

@@ -91,9 +91,9 @@ class PretrainedBiLM:
         """The fingerprint of all that vectors depend on: the parameters without the softmax, and the architecture."""
         own = self.without_softmax().fingerprint if "softmax" in self.params else self.fingerprint
         cnn, lstm = self.config.char_cnn, self.config.lstm
-        unseen = (cnn.activation, cnn.max_characters, lstm.cell_clip, lstm.projection_clip, lstm.skip_connections)
-        # No parameter depends on the latter; the usual ones are left out.
-        return own if unseen == ("relu", 50, 3.0, 3.0, True) else files.digest_of([own, unseen])
+        # These change vectors, but neither the shape nor the name of a parameter; ELMo's values are left out.
+        others = (cnn.activation, cnn.max_characters, lstm.cell_clip, lstm.projection_clip, lstm.skip_connections)
+        return own if others == ("relu", 50, 3.0, 3.0, True) else files.digest_of([own, others])
 
     def without_softmax(self) -> Self:
         """Returns this biLM without its softmax and vocabulary."""

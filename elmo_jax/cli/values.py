@@ -99,7 +99,7 @@ def output(text: str) -> Path:
             raise argparse.ArgumentTypeError(f"no folder {str(path.parent)!r}; make it first")
         real = Path(os.path.realpath(path))
         if real.is_file() and str(path).startswith(("/dev/std", "/dev/fd/")):
-            raise argparse.ArgumentTypeError(f"{text!r} is redirected to {str(real)!r}, which would be replaced")
+            raise argparse.ArgumentTypeError(f"{text!r} is {str(real)!r}, which would be replaced; name another file")
         if real.name in _OF_RUNS and (real.with_name("config.json").exists() or real.with_name("corpus.json").exists()):
             raise argparse.ArgumentTypeError(f"{text!r} is a file of a run or a corpus; choose another name")
         # An existing file is replaced, which needs the permission to write into its folder; a device is not.

@@ -203,8 +203,10 @@ def rows_warning(config: Config, corpus: Corpus, total: int) -> str | None:
     each = total * config.train.unroll_steps * blocks / corpus.tokens("train")
     if each >= 2 or total * config.train.tokens_per_step < corpus.tokens("train"):
         return None
-    part = f"each of the {rows:,} rows has a part of its own, {each:.2g} of the {blocks:,} blocks of the text"
-    return f"config.train.batch_size: {part}; some text is left out, and other text is read twice; use fewer rows"
+    problem = (
+        f"each of the {rows:,} rows reads {each:.2g} of the {blocks:,} blocks of the text, from the start of a block"
+    )
+    return f"config.train.batch_size: {problem}; some text is skipped and other text is read twice; use fewer rows"
 
 
 def total_steps(config: Config, corpus: Corpus) -> int:

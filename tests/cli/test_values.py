@@ -54,6 +54,6 @@ def test_an_output_is_no_file_of_a_run(tmp_path: Path) -> None:
 def test_an_output_is_not_the_file_of_a_redirected_stream(tmp_path: Path) -> None:
     """It has what was printed, and would be replaced."""
     with (tmp_path / "log").open("w") as log:
-        with pytest.raises(argparse.ArgumentTypeError, match="is redirected to .*/log', which would be replaced"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is .*/log', which would be replaced; name another file"):
             output(f"/dev/fd/{log.fileno()}")
     assert output("/dev/null") == Path("/dev/null")

@@ -1,4 +1,4 @@
-"""Tests the watchdog with a clock of its own."""
+"""Tests the watchdog with a simulated clock."""
 
 from __future__ import annotations
 

@@ -182,15 +182,15 @@ def _request(text: Text, options: PrepareOptions, words: list[str], runner: Loca
     """Returns what identifies a corpus in its report: the settings, and the checksums of the text."""
     paths = [str(path) for source in text.sources if isinstance(source, Files) for path in source.sizes]
     with Progress("computing the checksums of the text", show=options.progress):
-        found = list(runner.map(file_digest, paths, workers=1))
+        digests = list(runner.map(file_digest, paths, workers=1))
         trained = sum(len(source.sizes) for source in text.sources[: text.trained] if isinstance(source, Files))
-        held = {digest: path for (digest, _), path in zip(found[trained:], paths[trained:], strict=True)}
-        for (digest, _), path in zip(found, paths[:trained], strict=False):
+        held = {digest: path for (digest, _), path in zip(digests[trained:], paths[trained:], strict=True)}
+        for (digest, _), path in zip(digests, paths[:trained], strict=False):
             if digest in held:
-                raise UserError(f"{path}: is a copy of {held[digest]}, which is held out; do not train on it")
-        digests = iter(found)
+                raise UserError(f"{path}: is a copy of {held[digest]}, which is held out; remove one of them")
+        remaining = iter(digests)
         identities = [
-            {"source": source.name, "format": str(source.format), **source.identity(digests)}
+            {"source": source.name, "format": str(source.format), **source.identity(remaining)}
             | ({"name": name} if name else {})
             for source, name in zip(text.sources, text.names, strict=True)
         ]
